@@ -1,0 +1,38 @@
+"""Serve the CosyVoice family of text-to-speech models.
+
+The public names are loaded when they are first used: importing the package costs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cosyserve.contracts import AudioChunk, CosyError, Mode, Sampling, SpeechRequest, Voice
+    from cosyserve.engine.tts import TTS, load
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "TTS",
+    "AudioChunk",
+    "CosyError",
+    "Mode",
+    "Sampling",
+    "SpeechRequest",
+    "Voice",
+    "__version__",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'cosyserve' has no attribute {name!r}")
+    room = "cosyserve.engine.tts" if name in ("TTS", "load") else "cosyserve.contracts"
+    return getattr(importlib.import_module(room), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

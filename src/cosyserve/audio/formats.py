@@ -1,0 +1,59 @@
+"""The formats that speech can leave in: names, media types, sample rates.
+
+Knows nothing of how any of them is encoded.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from cosyserve.contracts import SAMPLE_RATE, AudioError
+
+MIN_RATE, MAX_RATE = 8_000, 192_000
+TELEPHONE_RATE = 8_000
+
+
+class AudioFormat(StrEnum):
+    """Always mono; PCM samples are 16-bit."""
+
+    WAV = "wav"
+    FLAC = "flac"
+    PCM = "pcm"  # bare samples, little-endian
+    MP3 = "mp3"
+    OPUS = "opus"  # in Ogg
+    AAC = "aac"  # in ADTS
+    MULAW = "mulaw"  # bare G.711 bytes
+
+
+MEDIA_TYPES = {
+    AudioFormat.WAV: "audio/wav",
+    AudioFormat.FLAC: "audio/flac",
+    AudioFormat.PCM: "audio/pcm",
+    AudioFormat.MP3: "audio/mpeg",
+    AudioFormat.OPUS: "audio/ogg; codecs=opus",
+    AudioFormat.AAC: "audio/aac",
+    AudioFormat.MULAW: "audio/basic",
+}
+
+# In the order of the 4-bit rate index that an ADTS header carries.
+AAC_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000)
+
+# Formats that are missing here take any rate of MIN_RATE..MAX_RATE.
+CODED_RATES: dict[AudioFormat, tuple[int, ...]] = {
+    AudioFormat.MP3: (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000),
+    AudioFormat.OPUS: (8000, 12000, 16000, 24000, 48000),
+    AudioFormat.AAC: AAC_RATES,
+}
+
+
+def output_rate(audio_format: AudioFormat, wanted: int | None = None) -> int:
+    """The rate to encode at: the wanted one if the format has it, else the format's usual one."""
+    if wanted is None:
+        return TELEPHONE_RATE if audio_format is AudioFormat.MULAW else SAMPLE_RATE
+    rates = CODED_RATES.get(audio_format)
+    if rates and wanted not in rates:
+        listed = ", ".join(map(str, sorted(rates)))
+        raise AudioError(f"{audio_format} can't be {wanted} Hz; choose one of {listed}")
+    if not MIN_RATE <= wanted <= MAX_RATE:
+        raise AudioError(f"sample rate must be {MIN_RATE}..{MAX_RATE} Hz, got {wanted}")
+    return wanted

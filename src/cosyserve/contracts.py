@@ -1,0 +1,231 @@
+"""What all rooms speak in: units, errors, voices, requests, audio chunks.
+
+Knows numpy at most: no torch, no file, no setting.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int32]
+
+SAMPLE_RATE = 24_000
+TOKENS_PER_SECOND = 25
+FRAMES_PER_TOKEN = 2
+SAMPLES_PER_FRAME = 480
+SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * SAMPLES_PER_FRAME  # 960
+MEL_BINS = 80
+MAX_PROMPT_SECONDS = 30.0
+MIN_SPEED, MAX_SPEED = 0.25, 4.0
+
+
+class CosyError(Exception):
+    """An error whose message tells its reader what to change."""
+
+
+class InputError(CosyError):
+    """A request asks for something that can't be done as asked."""
+
+
+class AudioError(CosyError):
+    """Bytes that should be audio are not, or exceed a limit."""
+
+
+class CheckpointError(CosyError):
+    """A model folder or file is not what it should be; the message names file and key."""
+
+
+class VoiceError(CosyError):
+    """A voice is missing, broken, or was made by another model."""
+
+
+class OverloadError(CosyError):
+    """The queue is full. `retry_after` seconds are a fair guess of when it is not."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class WorkerError(CosyError):
+    """The process that computed the speech has died or is not there yet."""
+
+
+class Mode(StrEnum):
+    """How text and voice become model inputs."""
+
+    ZERO_SHOT = (
+        "zero_shot"  # prompt text and prompt speech lead the LM; the flow continues the prompt
+    )
+    CROSS_LINGUAL = "cross_lingual"  # the LM sees only the target text
+    INSTRUCT = "instruct"  # the LM sees an instruction, then the target text
+    PRESET = "preset"  # speaker embedding only
+    CONVERT = "convert"  # no LM: the speech tokens of a source recording
+
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Nucleus sampling with the repetition-aware second draw."""
+
+    top_p: float = 0.8
+    top_k: int = 25
+    window: int = 10
+    max_repeats: float = 0.1  # of the window; at or above, the id is redrawn from all others
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.top_p <= 1.0:
+            raise InputError(f"top_p must be in (0, 1], got {self.top_p}")
+        if self.top_k < 1 or self.window < 1:
+            raise InputError("top_k and window must be at least 1")
+
+
+@dataclass(frozen=True, eq=False)
+class Voice:
+    """A speaker: what the LM and the flow are prompted with.
+
+    speech_tokens [n], mel [2n, 80] and embedding [E] belong together; a preset has n = 0.
+    `flow_start` is where the flow's prompt begins: leading tokens (and their frames) before it
+    are left out of the flow's prompt, never out of the LM's.
+    """
+
+    prompt_text: str
+    speech_tokens: Ints
+    mel: Floats
+    embedding: Floats
+    flow_start: int = 0
+    name: str = ""
+    language: str = ""
+    family: str = "cosyvoice2"
+    fingerprint: str = ""
+    consent: str = ""
+    created: str = ""
+    source: Floats | None = None
+    source_rate: int = 0
+
+    def __post_init__(self) -> None:
+        if self.speech_tokens.ndim != 1:
+            raise VoiceError(f"speech_tokens must be [n], got {list(self.speech_tokens.shape)}")
+        if self.embedding.ndim != 1 or not self.embedding.size:
+            raise VoiceError(f"embedding must be [E], got {list(self.embedding.shape)}")
+        frames = FRAMES_PER_TOKEN * len(self.speech_tokens)
+        if self.mel.ndim != 2 or len(self.mel) != frames:
+            raise VoiceError(
+                f"mel must have {frames} frames ({FRAMES_PER_TOKEN} per speech token), "
+                f"got shape {list(self.mel.shape)}"
+            )
+        if not (np.isfinite(self.mel).all() and np.isfinite(self.embedding).all()):
+            raise VoiceError("mel and embedding must be finite numbers")
+        if len(self.speech_tokens) and int(self.speech_tokens.min()) < 0:
+            raise VoiceError("speech_tokens must not be negative")
+        if not 0 <= self.flow_start <= len(self.speech_tokens):
+            raise VoiceError(f"flow_start {self.flow_start} is outside the prompt")
+
+    @property
+    def content_hash(self) -> str:
+        """Identity of the voice: a hash of what the model hears, never of a name."""
+        digest = hashlib.sha256()
+        for part in (
+            self.prompt_text.encode(),
+            np.ascontiguousarray(self.speech_tokens, np.int32).tobytes(),
+            np.ascontiguousarray(self.mel, np.float32).tobytes(),
+            np.ascontiguousarray(self.embedding, np.float32).tobytes(),
+            str(self.flow_start).encode(),
+        ):
+            digest.update(len(part).to_bytes(8, "little"))
+            digest.update(part)
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class SpeechRequest:
+    """One utterance to speak. `text` may also arrive piece by piece, as an iterator."""
+
+    text: str | Iterator[str]
+    voice: Voice
+    mode: Mode = Mode.ZERO_SHOT
+    instruction: str = ""
+    speed: float = 1.0
+    seed: int = 0
+    stream: bool = False
+    normalise: bool = True
+    sampling: Sampling = field(default_factory=Sampling)
+    source: Floats | None = None  # mode CONVERT: the recording to convert, 16 kHz mono
+
+    def __post_init__(self) -> None:
+        if not MIN_SPEED <= self.speed <= MAX_SPEED:
+            raise InputError(f"speed must be {MIN_SPEED}..{MAX_SPEED}, got {self.speed}")
+        if self.mode is Mode.INSTRUCT and not self.instruction.strip():
+            raise InputError("mode 'instruct' needs an instruction, e.g. 'Speak slowly.'")
+        if self.mode is Mode.CONVERT and self.source is None:
+            raise InputError("mode 'convert' needs a source recording")
+
+
+@dataclass(frozen=True, eq=False)
+class AudioChunk:
+    """A piece of speech, in order. The last one of an utterance carries a finish reason."""
+
+    samples: Floats
+    index: int
+    start: float  # seconds of audio before this chunk
+    tokens: int  # speech tokens that this chunk turned into audio
+    finish: FinishReason | None = None
+
+    @property
+    def final(self) -> bool:
+        return self.finish is not None
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What an engine runs."""
+
+    name: str
+    family: str
+    fingerprint: str
+    speech: bool  # False: random weights, not speech
+    voices: dict[str, Voice]  # shipped with the model; `default` is always there
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """Counts of this moment, and totals since the start."""
+
+    ready: bool
+    waiting: int
+    running: int
+    sessions: int = 0  # opened since the start
+    tokens: int = 0
+    lm_seconds: float = 0.0
+    token2wav_seconds: float = 0.0
+
+
+class Engine(Protocol):
+    """Speaks for many at once. All that a gateway knows of what computes."""
+
+    @property
+    def model(self) -> ModelInfo: ...
+
+    def open(self, request: SpeechRequest) -> AsyncIterator[AudioChunk]:
+        """Chunks in order. Closing the iterator cancels the session."""
+        ...
+
+    async def embed(
+        self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str
+    ) -> Voice:
+        """Learns a voice from a recording."""
+        ...
+
+    def stats(self) -> EngineStats: ...
+
+    async def close(self) -> None: ...

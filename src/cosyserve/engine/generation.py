@@ -1,0 +1,84 @@
+"""What an utterance wants of the speech LM, step by step: ids to feed, ids not to draw.
+
+Knows no tensor and no other utterance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cosyserve.contracts import FinishReason, Sampling
+from cosyserve.models.bistream import Bistream
+from cosyserve.models.config import LMConfig
+
+MIN_TOKENS_PER_TEXT, MAX_TOKENS_PER_TEXT = 2, 20  # speech tokens per text token
+SEED_MASK = (1 << 63) - 1
+
+
+class WholeText:
+    """A text that is known from the start; the same interface as `Bistream`."""
+
+    forced: int | None = None
+
+    def __init__(self, config: LMConfig, prompt: Sequence[int], text_tokens: int) -> None:
+        """`prompt`: all that leads the speech, in the LM's vocabulary."""
+        self.config = config
+        self.finished = False
+        self._input = list(prompt)
+        self._least = MIN_TOKENS_PER_TEXT * text_tokens
+        self._said = 0
+        # Ids that mean something only while text arrives would end the speech in its middle.
+        never = (i for i in range(config.speech_tokens, config.classes) if i != config.eos)
+        self._never = tuple(never)
+
+    def feed(self) -> list[int] | None:
+        return None if self.finished else self._input
+
+    @property
+    def forbidden(self) -> tuple[int, ...]:
+        early = self._said < self._least
+        return (*self._never, self.config.eos) if early else self._never
+
+    def take(self, token: int) -> bool:
+        if token == self.config.eos:
+            self.finished = True
+            return False
+        self._said += 1
+        self._input = [self.config.text_vocab + token]
+        return True
+
+
+@dataclass(eq=False)
+class Generation:
+    """One row of the LM."""
+
+    text: WholeText | Bistream
+    seed: int
+    sampling: Sampling
+    max_tokens: int
+    tokens: list[int] = field(default_factory=list)  # speech
+    drawn: list[int] = field(default_factory=list)  # all ids, fills and ends too
+    pending: list[int] = field(default_factory=list)  # to feed before the next draw
+    length: int = 0  # positions in the cache
+    finish: FinishReason | None = None
+
+    def want(self) -> list[int]:
+        """Ids to feed now; none: finished, or waiting for text."""
+        if not self.pending and self.finish is None:
+            self.pending = list(self.text.feed() or ())
+        return self.pending
+
+    @property
+    def waiting(self) -> bool:
+        """For text to arrive."""
+        return self.finish is None and not self.want()
+
+    def take(self, token: int) -> None:
+        self.drawn.append(token)
+        if self.text.take(token):
+            self.tokens.append(token)
+        if self.text.finished:
+            self.finish = "stop"
+        elif len(self.tokens) >= self.max_tokens:
+            self.finish = "length"

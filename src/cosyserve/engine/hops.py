@@ -1,0 +1,22 @@
+"""When a stream turns tokens into audio. Knows no model: only the grid that it must keep to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+FIRST_TOKENS = 8  # at least so many in the first hop, or the vocoder has nothing to emit
+HOP_TOKENS = 25  # the second hop; each later one is twice as long
+
+
+def hop_ends(prompt_tokens: int, grid: int) -> Iterator[int]:
+    """Endless, rising counts of generated tokens at which a chunk ends.
+
+    A chunk is exact when prompt and speech together end on the grid. Hops double without a cap:
+    recomputing all that came before then costs a constant factor.
+    """
+    end = FIRST_TOKENS + (-prompt_tokens - FIRST_TOKENS) % grid
+    hop = HOP_TOKENS
+    while True:
+        yield end
+        end += hop
+        hop *= 2

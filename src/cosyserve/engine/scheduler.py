@@ -1,0 +1,230 @@
+"""Advances all sessions together: the LM one token, then the chunks that are due.
+
+Knows no process and no protocol; chunks and errors go to each session's sink. First chunks go
+before later ones, later ones in the order in which listeners would run dry.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from cosyserve.contracts import CosyError, EngineStats, Floats, OverloadError, SpeechRequest
+from cosyserve.engine.generation import Generation
+from cosyserve.engine.lm_runner import LMRunner
+from cosyserve.engine.plan import check_text, plan
+from cosyserve.engine.session import Session, Sink, Utterance
+from cosyserve.engine.token2wav import Token2Wav
+from cosyserve.models.bistream import Bistream
+from cosyserve.models.model import Model
+
+SLOTS = 8  # sessions that run at once
+WAITING = 64  # sessions that may wait
+POSITIONS = 4096  # of the LM, for prompt, text and speech of an utterance
+BATCH = 8  # chunks that are computed in one call
+SILENCE = 1e-4  # an utterance that never gets louder is no speech
+
+log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        slots: int = SLOTS,
+        waiting: int = WAITING,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.model, self.slots, self.limit, self.clock = model, slots, waiting, clock
+        lm, _ = model.need_lm()
+        self.lm = LMRunner(lm, slots, POSITIONS)
+        self.token2wav = Token2Wav(*model.need_token2wav())
+        self.running: list[Session] = []
+        self.waiting: deque[Session] = deque()
+        self._opened = self._tokens = 0
+        self._lm_seconds = self._token2wav_seconds = 0.0
+
+    def open(self, request: SpeechRequest, sink: Sink) -> Session:
+        """A new session; its chunks, or one error, go to the sink."""
+        if len(self.waiting) >= self.limit:
+            wait = 1.0 + len(self.waiting) / max(1, self.slots)
+            raise OverloadError(f"{len(self.waiting)} requests are waiting already", wait)
+        utterances = plan(self.model, self.token2wav, request, POSITIONS)
+        session = Session(request, sink, utterances)
+        self.waiting.append(session)
+        self._opened += 1
+        return session
+
+    def push(self, session: Session, text: Sequence[int]) -> None:
+        """More text ids of a session whose text arrives piece by piece."""
+        check_text(text, self.lm.lm.config.text_vocab)
+        for utterance in session.utterances:
+            if isinstance(utterance.generation.text, Bistream):
+                utterance.generation.text.push(text)
+
+    def end(self, session: Session) -> None:
+        """The text that arrived piece by piece is over."""
+        for utterance in session.utterances:
+            if isinstance(utterance.generation.text, Bistream):
+                utterance.generation.text.end()
+
+    def cancel(self, session: Session) -> None:
+        """Frees all that the session holds; nothing more goes to its sink."""
+        if session in self.waiting:
+            self.waiting.remove(session)
+        if session in self.running:
+            self.running.remove(session)
+            for utterance in session.utterances:
+                self._leave(utterance.generation)
+        session.done = True
+
+    def step(self) -> bool:
+        """One turn for everybody. False: nothing to do until something arrives."""
+        self._admit()
+        spoke = self._advance_lm()
+        due = self._due()
+        if due:
+            self._voice(due)
+        return spoke or bool(due)
+
+    def stats(self) -> EngineStats:
+        return EngineStats(
+            ready=True,
+            waiting=len(self.waiting),
+            running=len(self.running),
+            sessions=self._opened,
+            tokens=self._tokens,
+            lm_seconds=self._lm_seconds,
+            token2wav_seconds=self._token2wav_seconds,
+        )
+
+    def check_idle(self) -> None:
+        """At rest nothing may be held."""
+        assert not self.running, "sessions are open"
+        assert not self.waiting, "sessions are waiting"
+        assert not self.lm.rows, "rows of the LM are taken"
+
+    def _admit(self) -> None:
+        while self.waiting and len(self.running) < self.slots:
+            self.running.append(self.waiting.popleft())
+        for session in self.running:
+            # The LM may be one utterance ahead of the voice.
+            following = (u for u in session.utterances if u.generation.finish is None)
+            utterance = next(following, None)
+            if utterance and utterance.generation not in self.lm.rows and self.lm.free:
+                self.lm.join(utterance.generation)
+
+    def _advance_lm(self) -> bool:
+        begun = self.clock()
+        before = sum(len(row.tokens) for row in self.lm.rows)
+        try:
+            worked = self.lm.step()
+        except Exception as error:
+            log.exception("the speech LM failed")
+            for session in list(self.running):
+                if any(u.generation in self.lm.rows for u in session.utterances):
+                    self._fail(session, _told(error))
+            return True
+        self._tokens += sum(len(row.tokens) for row in self.lm.rows) - before
+        for row in [row for row in self.lm.rows if row.finish is not None]:
+            self._leave(row)
+        self._lm_seconds += self.clock() - begun
+        return worked
+
+    def _due(self) -> list[Session]:
+        """Sessions whose next chunk is computed now, in one call."""
+        now = self.clock()
+        ready = [session for session in self.running if session.utterances[0].ready]
+        ready.sort(key=lambda s: (s.first_sent is not None, s.slack(now), s.number))
+        same = [
+            session
+            for session in ready
+            if (session.first_sent is None, session.request.stream)
+            == (ready[0].first_sent is None, ready[0].request.stream)
+        ]
+        return same[:BATCH]
+
+    def _voice(self, sessions: list[Session]) -> None:
+        sessions = [session for session in sessions if not self._hopeless(session)]
+        if not sessions:
+            return
+        begun = self.clock()
+        try:
+            spoken = self._compute([session.utterances[0] for session in sessions])
+        except Exception as error:
+            if len(sessions) > 1:  # whoever is to blame must not take the others along
+                for session in sessions:
+                    self._voice([session])
+                return
+            if not isinstance(error, CosyError):
+                log.exception("token2wav failed")
+            self._fail(sessions[0], _told(error))
+            return
+        self._token2wav_seconds += self.clock() - begun
+        for session, samples in zip(sessions, spoken, strict=True):
+            self._deliver(session, samples)
+
+    def _compute(self, utterances: list[Utterance]) -> list[Floats]:
+        voicings = [u.voicing for u in utterances]
+        tokens = [u.due() for u in utterances]
+        if utterances[0].stream:
+            final = [u.final for u in utterances]
+            found = self.token2wav.advance(voicings, tokens, final)
+        else:
+            found = self.token2wav.whole(voicings, tokens)
+        for utterance, (_, voicing) in zip(utterances, found, strict=True):
+            utterance.voicing = voicing
+        return [samples for samples, _ in found]
+
+    def _deliver(self, session: Session, samples: Floats) -> None:
+        utterance = session.utterances[0]
+        utterance.loudest = max(utterance.loudest, float(np.abs(samples).max(initial=0.0)))
+        ended, tokens = utterance.final, utterance.advanced()
+        if ended and utterance.loudest < SILENCE:
+            self._again(session, CosyError("the model was silent: try another seed or voice"))
+            return
+        last = ended and len(session.utterances) == 1
+        session.send(samples, tokens, self.clock(), last)
+        if ended:
+            session.utterances.pop(0)
+        if last:
+            self.running.remove(session)
+
+    def _hopeless(self, session: Session) -> bool:
+        """Whether the LM's work can't be voiced; then it is tried again or given up."""
+        generation = session.utterances[0].generation
+        if generation.finish == "error":
+            self._again(session, CosyError("the speech LM computed NaN: its weights are broken"))
+        elif generation.finish is not None and not generation.tokens:
+            self._again(session, CosyError("the model ended before it said anything"))
+        elif generation.finish == "length" and not session.chunks and not session.attempts:
+            self._again(session, CosyError("the model never came to an end"))
+        else:
+            return False
+        return True
+
+    def _again(self, session: Session, error: CosyError) -> None:
+        """One more attempt with another seed, if nothing was sent yet."""
+        utterance = session.utterances[0]
+        if session.chunks or session.attempts or isinstance(utterance.generation.text, Bistream):
+            self._fail(session, error)
+            return
+        session.attempts += 1
+        utterance.generation = utterance.make(session.attempts)
+
+    def _fail(self, session: Session, error: CosyError) -> None:
+        self.cancel(session)
+        session.fail(error)
+
+    def _leave(self, generation: Generation) -> None:
+        if generation in self.lm.rows:
+            self.lm.leave(generation)
+
+
+def _told(error: Exception) -> CosyError:
+    return error if isinstance(error, CosyError) else CosyError("internal error, see the log")

@@ -1,0 +1,43 @@
+"""The one function that speaks: a request in, audio chunks out, whole or streamed.
+
+Knows one session, in the caller's thread; the schedule is the server's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cosyserve.contracts import AudioChunk, CosyError, SpeechRequest
+from cosyserve.engine.scheduler import Scheduler
+from cosyserve.models.model import Model
+from cosyserve.text import PieceTokenizer
+
+
+def speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
+    """Audio in order; the last chunk says how the speech ended."""
+    scheduler = Scheduler(model, slots=1)
+    found: list[AudioChunk | CosyError] = []
+    session = scheduler.open(request, found.append)
+    text = None if isinstance(request.text, str) else _settled(model, request.text)
+    try:
+        while not session.done:
+            if not scheduler.step():
+                assert text is not None, "a session that can't go on"
+                piece = next(text, None)
+                scheduler.end(session) if piece is None else scheduler.push(session, piece)
+            for item in found:
+                if isinstance(item, CosyError):
+                    raise item
+                yield item
+            found.clear()
+    finally:
+        scheduler.cancel(session)
+
+
+def _settled(model: Model, pieces: Iterator[str]) -> Iterator[list[int]]:
+    """Text ids that can no longer change, as pieces of text arrive."""
+    _, tokenizer = model.need_lm()
+    settled = PieceTokenizer(tokenizer)
+    for piece in pieces:
+        yield settled.push(piece)
+    yield settled.flush()

@@ -1,0 +1,117 @@
+"""The Python API: load a model, make voices, speak.
+
+Knows no server. One call at a time; for many at once there is the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from cosyserve.audio import decode
+from cosyserve.contracts import (
+    MAX_PROMPT_SECONDS,
+    AudioChunk,
+    CheckpointError,
+    Floats,
+    InputError,
+    Mode,
+    SpeechRequest,
+    Voice,
+    VoiceError,
+)
+from cosyserve.engine.speak import speak
+from cosyserve.models import model as models
+from cosyserve.models import testmodel
+from cosyserve.voices.enroll import enroll
+from cosyserve.voices.file import load_voice
+
+
+class TTS:
+    """A loaded model that speaks."""
+
+    def __init__(self, model: models.Model) -> None:
+        self.model = model
+
+    def voice(
+        self, audio: str | Path | bytes, text: str = "", *, name: str = "", consent: str = ""
+    ) -> Voice:
+        """Learns a voice from 3 to 30 s of audio; `text` is what is said in it."""
+        recording = decode(audio, max_seconds=2 * MAX_PROMPT_SECONDS)
+        return enroll(self.model, recording, text, name=name, consent=consent)
+
+    def say(self, text: str, voice: Voice | None = None, **options: Any) -> Floats:
+        """The whole speech: float32 samples at 24 kHz. Options are those of SpeechRequest."""
+        chunks = self.utter(text, voice, stream=False, **options)
+        return np.concatenate([chunk.samples for chunk in chunks])
+
+    def stream(
+        self, text: str | Iterator[str], voice: Voice | None = None, **options: Any
+    ) -> Iterator[AudioChunk]:
+        """Speech as it is computed; `text` may arrive piece by piece."""
+        return self.utter(text, voice, stream=True, **options)
+
+    def utter(
+        self, text: str | Iterator[str], voice: Voice | None = None, **options: Any
+    ) -> Iterator[AudioChunk]:
+        """Speech in chunks; without `stream` one per sentence group. The mode is what the voice
+        allows unless said otherwise."""
+        voice = voice or self.default_voice
+        if not voice.speech_tokens.size:
+            options.setdefault("mode", Mode.PRESET)
+        elif not voice.prompt_text:
+            options.setdefault("mode", Mode.CROSS_LINGUAL)
+        try:
+            request = SpeechRequest(text=text, voice=voice, **options)
+        except TypeError as error:
+            raise InputError(f"unknown option: {error}") from error
+        return speak(self.model, request)
+
+    @property
+    def default_voice(self) -> Voice:
+        """The model's own voice named `default`, or its first one."""
+        shipped = {file.stem: file for file in self.model.voices}
+        if shipped:
+            return load_voice(shipped.get("default", self.model.voices[0]))
+        if self.model.config.speech:
+            raise VoiceError(
+                f"model '{self.model.config.name}' brings no voice of its own: give one "
+                "(a recording and its text)"
+            )
+        flow, _ = self.model.need_token2wav()
+        size, mel = flow.config.speaker, flow.config.mel
+        direction = np.full(size, size**-0.5, np.float32)
+        return Voice("", np.zeros(0, np.int32), np.zeros((0, mel), np.float32), direction)
+
+
+def load(model: str | Path = "test", *, device: str = "auto", dtype: str = "auto") -> TTS:
+    """A model folder (published or prepared), or `test`: random weights, not speech.
+
+    device: auto, cpu, cuda, cuda:N. dtype of LM and flow: auto (as stored), float32, bfloat16,
+    float16.
+    """
+    place = _device(device)
+    if str(model) == testmodel.NAME:
+        return TTS(models.assemble(testmodel.random_parts(), place))
+    if dtype not in ("auto", "float32", "bfloat16", "float16"):
+        raise InputError(f"dtype must be auto, float32, bfloat16 or float16, got {dtype!r}")
+    precision = None if dtype == "auto" else getattr(torch, dtype)
+    return TTS(models.load(Path(model), place, precision))
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise CheckpointError(
+            f"device {name} is asked for, but torch sees {torch.cuda.device_count()} CUDA devices"
+        )
+    return device

@@ -1,0 +1,91 @@
+"""Speaking while the text still arrives: which ids the LM is fed next.
+
+Knows no tensor and no sampler. Five text ids, fifteen speech ids, and so on; the LM says with
+the fill id that it wants more text. When the text has ended, the rest of it and the task id are
+fed at once and the LM speaks until its end id.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from cosyserve.models.config import LMConfig
+
+TEXT_RUN, SPEECH_RUN = 5, 15
+
+
+class Bistream:
+    """Ask `feed` for LM input; None means: push text or end it. Then `take` the sampled id."""
+
+    def __init__(
+        self, config: LMConfig, prompt_text: Sequence[int], prompt_speech: Sequence[int]
+    ) -> None:
+        self.config = config
+        self.generated: list[int] = []  # fills included
+        self._arrived: deque[int] = deque()
+        self._ended = False
+        self._speaking = False  # a feed is due
+        self._last = False  # the text is over and fed
+        self._input = [config.sos]
+        self._text = list(prompt_text)
+        self._speech = [config.text_vocab + token for token in prompt_speech]
+        self._next_fill = (len(prompt_speech) // SPEECH_RUN + 1) * SPEECH_RUN - len(prompt_speech)
+
+    def push(self, text: Iterable[int]) -> None:
+        self._arrived.extend(text)
+
+    def end(self) -> None:
+        self._ended = True
+
+    def feed(self) -> list[int] | None:
+        """Ids of the LM's vocabulary to append now, or None: waiting for text."""
+        while not self._speaking and self._arrived:
+            self._read(self._arrived.popleft())
+        if self._ended and not (self._speaking or self._last):
+            self._input += [*self._text, self.config.task]
+            self._speaking = self._last = True
+        return self._input if self._speaking else None
+
+    @property
+    def forced(self) -> int | None:
+        """The id that must come next, whatever is sampled."""
+        due = not self._last and len(self.generated) == self._next_fill
+        return self.config.fill if due else None
+
+    @property
+    def forbidden(self) -> tuple[int, ...]:
+        """Ids that must not be sampled now."""
+        eos, fill = self.config.eos, self.config.fill
+        others = range(eos + 1, self.config.classes)
+        return tuple(i for i in others if i != fill) + ((fill,) if self._last else (eos,))
+
+    def take(self, token: int) -> bool:
+        """The id that was drawn (or forced). True: it is speech."""
+        if token == self.config.fill:
+            self._next_fill = len(self.generated) + SPEECH_RUN + 1
+        self.generated.append(token)
+        if token >= self.config.speech_tokens:
+            self._speaking = False
+            return False
+        self._input = [self.config.text_vocab + token]
+        return True
+
+    @property
+    def finished(self) -> bool:
+        return self._last and not self._speaking
+
+    def _read(self, text: int) -> None:
+        self._text.append(text)
+        while self._speech and len(self._text) >= TEXT_RUN:
+            self._input += self._text[:TEXT_RUN] + self._speech[:SPEECH_RUN]
+            del self._text[:TEXT_RUN], self._speech[:SPEECH_RUN]
+        if self._speech:
+            return
+        filled = bool(self.generated) and self.generated[-1] == self.config.fill
+        if filled or self._input == [self.config.sos]:
+            if len(self._text) < TEXT_RUN:
+                return
+            self._input = ([] if filled else self._input) + self._text[:TEXT_RUN]
+            del self._text[:TEXT_RUN]
+        self._speaking = True

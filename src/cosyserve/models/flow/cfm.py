@@ -1,0 +1,67 @@
+"""Solving the flow: from fixed noise to mel frames by Euler steps with guidance.
+
+Knows no network: the velocity is a function of (x, mu, speaker, prompt, t).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+Velocity = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, int], Tensor]
+
+
+@cache
+def fixed_noise(channels: int, frames: int, device: torch.device) -> Tensor:
+    """[channels, frames]: the noise that the published models start from, by absolute frame.
+
+    CPU draws of seed 0, so that it is the same on every device; a prompt begins at frame 0.
+    """
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(1, channels, frames, generator=generator)[0].to(device)
+
+
+@cache
+def schedule(steps: int) -> tuple[tuple[float, float], ...]:
+    """(t, dt) of each step from 0 to 1, dense at the start; rounded as float32 sums round."""
+    grid = 1.0 - torch.cos(torch.linspace(0, 1, steps + 1) * (0.5 * math.pi))
+    t, pairs = grid[0], []
+    for following in grid[1:]:
+        pairs.append((t.item(), (following - t).item()))
+        t = t + (following - t)
+    return tuple(pairs)
+
+
+def solve(
+    velocity: Velocity,
+    noise: Tensor,
+    mu: Tensor,
+    speaker: Tensor,
+    prompt: Tensor,
+    *,
+    steps: int,
+    guidance: float,
+) -> Tensor:
+    """noise, mu, prompt [B, mel, T], speaker [B, mel] -> mel [B, mel, T] float32.
+
+    `velocity` also gets the number of the step. With guidance the batch is doubled: each row
+    once as asked and once with all conditions zero.
+    """
+    if guidance:
+        mu, speaker, prompt = (
+            torch.cat((part, torch.zeros_like(part))) for part in (mu, speaker, prompt)
+        )
+    x = noise.float()
+    for step, (t, dt) in enumerate(schedule(steps)):
+        doubled = torch.cat((x, x)) if guidance else x
+        time = torch.full((len(doubled),), t, device=x.device)
+        v = velocity(doubled.to(mu.dtype), mu, speaker, prompt, time, step).float()
+        if guidance:
+            guided, free = v.chunk(2)
+            v = (1.0 + guidance) * guided - guidance * free
+        x = x + dt * v
+    return x

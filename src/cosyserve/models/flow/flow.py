@@ -1,0 +1,271 @@
+"""From speech tokens to mel frames: whole rows in a batch, or chunk by chunk with state passed in.
+
+Knows no vocoder, no hop sizes and no session. A streamed U-Net flow is computed anew over all
+tokens so far (exact on the chunk grid); a streamed DiT flow keeps caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cosyserve.contracts import FRAMES_PER_TOKEN, InputError
+from cosyserve.models.config import DiTConfig, FlowConfig
+from cosyserve.models.flow.cfm import fixed_noise, solve
+from cosyserve.models.flow.dit import DiT, DiTCache
+from cosyserve.models.flow.encoder import EncoderCache, UpsamplingConformer
+from cosyserve.models.flow.masks import attention_bias, valid
+from cosyserve.models.flow.unet import UNet
+
+
+@dataclass(frozen=True)
+class FlowPrompt:
+    """tokens [p], mel [2p, mel], speaker [E]: what the flow continues; p may be 0."""
+
+    tokens: Tensor
+    mel: Tensor
+    speaker: Tensor
+
+
+@dataclass(frozen=True)
+class FlowCache:
+    """What a DiT flow remembers of a stream: `frames` computed so far also index the noise."""
+
+    encoder: EncoderCache
+    steps: tuple[DiTCache, ...]
+    frames: int
+
+
+@dataclass(frozen=True)
+class FlowState:
+    """A stream between two chunks; `tokens` of it were turned into frames."""
+
+    prompt: FlowPrompt
+    tokens: int = 0
+    cache: FlowCache | None = None
+
+
+@dataclass(frozen=True)
+class FlowBatch:
+    """Rows padded on the right; tokens, lengths and `encoded` count the prompt."""
+
+    tokens: Tensor  # [B, T]
+    lengths: Tensor  # [B] tokens given
+    encoded: tuple[int, ...]  # tokens that become frames; the others are only looked at
+    inside: Tensor | None  # [B, size] which of them there are; None: `size` in every row
+    size: int  # max(encoded)
+    prompt: Tensor  # [B, mel, 2*size], zero after each row's prompt
+    speaker: Tensor  # [B, E]
+
+
+class Flow(nn.Module):
+    def __init__(self, config: FlowConfig) -> None:
+        super().__init__()
+        self.config = config
+        size = config.encoder.size
+        self.input_embedding = nn.Embedding(config.speech_tokens, size)
+        self.spk_embed_affine_layer = nn.Linear(config.speaker, config.mel)
+        self.encoder = UpsamplingConformer(config.encoder)
+        self.encoder_proj = nn.Linear(size, config.mel)
+        estimator: UNet | DiT
+        if isinstance(config.estimator, DiTConfig):
+            estimator = DiT(config.estimator, config.mel)
+        else:
+            estimator = UNet(config.estimator, config.mel)
+        self.decoder = nn.ModuleDict({"estimator": estimator})
+
+    @property
+    def estimator(self) -> UNet | DiT:
+        estimator = self.decoder["estimator"]
+        assert isinstance(estimator, UNet | DiT)
+        return estimator
+
+    @property
+    def lookahead(self) -> int:
+        return self.config.encoder.lookahead
+
+    @property
+    def grid(self) -> int:
+        """A streamed chunk is exact when prompt and speech end on a multiple of this."""
+        return 1 if isinstance(self.estimator, DiT) else self.config.encoder.chunk
+
+    def forward(self, batch: FlowBatch, streaming: bool, noise: Tensor | None = None) -> Tensor:
+        """All frames of all rows, prompts included: [B, mel, 2*size]."""
+        mu = self.conditions(batch, streaming)
+        speaker = self.speaker(batch.speaker)
+        frames = mu.shape[2]
+        chunk = FRAMES_PER_TOKEN * self.config.encoder.chunk if streaming else 0
+        inside = batch.inside
+        if inside is not None:
+            inside = inside.repeat_interleave(FRAMES_PER_TOKEN, dim=1)
+            inside = torch.cat((inside, inside)) if self.config.guidance else inside
+        bias = attention_bias(inside, frames, chunk, mu)
+
+        def velocity(
+            x: Tensor, mu: Tensor, speaker: Tensor, prompt: Tensor, t: Tensor, step: int
+        ) -> Tensor:
+            v: Tensor = self.estimator(x, mu, speaker, prompt, t, bias)
+            return v
+
+        noise = self._noise(0, frames, mu) if noise is None else noise
+        return self._solve(velocity, noise.expand_as(mu), mu, speaker, batch.prompt.to(mu.dtype))
+
+    def conditions(self, batch: FlowBatch, streaming: bool) -> Tensor:
+        """What the tokens say about each frame: [B, mel, 2*size]."""
+        x = self.input_embedding(batch.tokens)
+        frames = self.encoder(x, batch.lengths, batch.inside, batch.size, streaming)
+        mu: Tensor = self.encoder_proj(frames).transpose(1, 2)
+        return mu
+
+    def speaker(self, embedding: Tensor) -> Tensor:
+        """[B, E] -> [B, mel]."""
+        y: Tensor = self.spk_embed_affine_layer(F.normalize(embedding, dim=1))
+        return y
+
+    def whole(self, prompts: Sequence[FlowPrompt], tokens: Sequence[Tensor]) -> list[Tensor]:
+        """Whole utterances with full attention: [mel, 2 * tokens] per row."""
+        batch = self._collate(prompts, tokens, [True] * len(prompts))
+        return self._speech(self(batch, streaming=False), batch, prompts, [0] * len(prompts))
+
+    def advance(
+        self, states: Sequence[FlowState], tokens: Sequence[Tensor], final: Sequence[bool]
+    ) -> list[tuple[Tensor, FlowState]]:
+        """The next frames of streams, given all their tokens so far: [mel, frames] and the state.
+
+        Unless final, the last `lookahead` tokens are only looked at.
+        """
+        if isinstance(self.estimator, DiT):
+            return [self._extend(*row) for row in zip(states, tokens, final, strict=True)]
+        prompts = [state.prompt for state in states]
+        batch = self._collate(prompts, tokens, final)
+        done = [state.tokens for state in states]
+        mels = self._speech(self(batch, streaming=True), batch, prompts, done)
+        return [
+            (mel, replace(state, tokens=state.tokens + mel.shape[1] // FRAMES_PER_TOKEN))
+            for mel, state in zip(mels, states, strict=True)
+        ]
+
+    def _collate(
+        self, prompts: Sequence[FlowPrompt], tokens: Sequence[Tensor], final: Sequence[bool]
+    ) -> FlowBatch:
+        rows = [torch.cat((p.tokens, t)) for p, t in zip(prompts, tokens, strict=True)]
+        encoded = tuple(
+            len(row) - (0 if last else self.lookahead)
+            for row, last in zip(rows, final, strict=True)
+        )
+        size, ragged = max(encoded), min(encoded) < max(encoded)
+        self._check_frames(FRAMES_PER_TOKEN * size)
+        speaker = torch.stack([p.speaker for p in prompts])
+        prompt = speaker.new_zeros(len(rows), self.config.mel, FRAMES_PER_TOKEN * size)
+        for row, p in zip(prompt, prompts, strict=True):
+            row[:, : len(p.mel)] = p.mel.T
+        return FlowBatch(
+            nn.utils.rnn.pad_sequence(rows, batch_first=True),
+            torch.tensor([len(row) for row in rows], device=speaker.device),
+            encoded,
+            valid(torch.tensor(encoded, device=speaker.device), size) if ragged else None,
+            size,
+            prompt,
+            speaker,
+        )
+
+    @staticmethod
+    def _speech(
+        mel: Tensor, batch: FlowBatch, prompts: Sequence[FlowPrompt], done: Sequence[int]
+    ) -> list[Tensor]:
+        first = [FRAMES_PER_TOKEN * (len(p.tokens) + n) for p, n in zip(prompts, done, strict=True)]
+        last = [FRAMES_PER_TOKEN * n for n in batch.encoded]
+        return [row[:, a:b] for row, a, b in zip(mel, first, last, strict=True)]
+
+    def _extend(self, state: FlowState, tokens: Tensor, final: bool) -> tuple[Tensor, FlowState]:
+        cache = state.cache
+        if cache is None and len(state.prompt.tokens):
+            prompt = state.prompt
+            start = torch.cat((prompt.tokens, prompt.tokens[: self.lookahead]))
+            _, cache = self.extend(start, prompt.speaker, prompt.mel, None, last=False)
+        mel, cache = self.extend(
+            tokens[state.tokens :], state.prompt.speaker, None, cache, last=final
+        )
+        cache = self.forget(cache, FRAMES_PER_TOKEN * len(state.prompt.tokens))
+        done = state.tokens + mel.shape[1] // FRAMES_PER_TOKEN
+        return mel, replace(state, tokens=done, cache=cache)
+
+    def extend(
+        self,
+        tokens: Tensor,
+        speaker: Tensor,
+        prompt: Tensor | None,
+        cache: FlowCache | None,
+        *,
+        last: bool,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, FlowCache]:
+        """The next chunk of a DiT flow: tokens [n] with look-ahead -> [mel, frames], the cache.
+
+        prompt [frames, mel] is given for the prompt's own chunk; `noise` [mel, frames] replaces
+        the fixed noise.
+        """
+        estimator = self.estimator
+        assert isinstance(estimator, DiT)
+        x, encoder = self.encoder.extend(
+            self.input_embedding(tokens[None]), cache.encoder if cache else None, last
+        )
+        mu = self.encoder_proj(x).transpose(1, 2)
+        frames = mu.shape[2]
+        at = cache.frames if cache else 0
+        condition = torch.zeros_like(mu) if prompt is None else prompt.T[None].to(mu.dtype)
+        steps: list[DiTCache] = []
+
+        def velocity(
+            x: Tensor, mu: Tensor, speaker: Tensor, prompt: Tensor, t: Tensor, step: int
+        ) -> Tensor:
+            past = cache.steps[step] if cache else None
+            v, kept = estimator.extend(x, mu, speaker, prompt, t, past)
+            steps.append(kept)
+            return v
+
+        noise = self._noise(at, frames, mu) if noise is None else noise
+        mel = self._solve(velocity, noise[None], mu, self.speaker(speaker[None]), condition)
+        return mel[0], FlowCache(encoder, tuple(steps), at + frames)
+
+    def forget(self, cache: FlowCache, prompt_frames: int) -> FlowCache:
+        """Bounds the cache: keeps the prompt's frames and the last `history` frames."""
+        assert isinstance(self.config.estimator, DiTConfig)
+        history = self.config.estimator.history
+
+        def cut(step: DiTCache) -> DiTCache:
+            kept = step.attention
+            if kept.shape[3] > prompt_frames + history:
+                kept = torch.cat((kept[..., :prompt_frames, :], kept[..., -history:, :]), dim=3)
+            return replace(step, attention=kept)
+
+        return replace(cache, steps=tuple(cut(step) for step in cache.steps))
+
+    def _solve(
+        self, velocity: object, noise: Tensor, mu: Tensor, speaker: Tensor, prompt: Tensor
+    ) -> Tensor:
+        return solve(
+            velocity,  # type: ignore[arg-type]
+            noise,
+            mu,
+            speaker,
+            prompt,
+            steps=self.config.steps,
+            guidance=self.config.guidance,
+        )
+
+    def _noise(self, start: int, frames: int, like: Tensor) -> Tensor:
+        self._check_frames(start + frames)
+        noise = fixed_noise(self.config.mel, self.config.max_frames, like.device)
+        return noise[:, start : start + frames]
+
+    def _check_frames(self, frames: int) -> None:
+        if frames > self.config.max_frames:
+            raise InputError(
+                f"prompt and speech are {frames / 50:.0f} s together; "
+                f"at most {self.config.max_frames / 50:.0f} s fit: use shorter text"
+            )

@@ -1,0 +1,182 @@
+"""The CosyVoice2 flow estimator: a causal U-Net with transformer blocks, one resolution.
+
+Knows no noise schedule and no guidance. All convolutions look left only, so padding on the right
+of a row never reaches its frames; only attention needs to know where rows end.
+Module names are those of the published checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cosyserve.models.config import UNetConfig
+
+
+class CausalConv(nn.Conv1d):
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(F.pad(x, (2, 0)))
+
+
+class ConvBlock(nn.Module):
+    """Causal convolution, LayerNorm over channels, Mish."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.block = nn.ModuleDict({"0": CausalConv(inputs, outputs), "2": nn.LayerNorm(outputs)})
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.block["0"](x)
+        return F.mish(self.block["2"](x.transpose(1, 2))).transpose(1, 2)
+
+
+class ResNet(nn.Module):
+    def __init__(self, inputs: int, outputs: int, time: int) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(nn.Mish(), nn.Linear(time, outputs))
+        self.block1 = ConvBlock(inputs, outputs)
+        self.block2 = ConvBlock(outputs, outputs)
+        self.res_conv = nn.Conv1d(inputs, outputs, 1)
+
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+        h = self.block1(x) + self.mlp(time)[..., None]
+        y: Tensor = self.block2(h) + self.res_conv(x)
+        return y
+
+
+class Attention(nn.Module):
+    def __init__(self, channels: int, heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.to_q = nn.Linear(channels, heads * head_dim, bias=False)
+        self.to_k = nn.Linear(channels, heads * head_dim, bias=False)
+        self.to_v = nn.Linear(channels, heads * head_dim, bias=False)
+        self.to_out = nn.ModuleList([nn.Linear(heads * head_dim, channels)])
+
+    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        q, k, v = (
+            linear(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for linear in (self.to_q, self.to_k, self.to_v)
+        )
+        y = F.scaled_dot_product_attention(q, k, v, bias)
+        out: Tensor = self.to_out[0](y.transpose(1, 2).flatten(2))
+        return out
+
+
+class Widening(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.proj = nn.Linear(channels, 4 * channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(self.proj(x))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.net = nn.ModuleDict({"0": Widening(channels), "2": nn.Linear(4 * channels, channels)})
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.net["2"](self.net["0"](x))
+        return y
+
+
+class TransformerBlock(nn.Module):
+    def __init__(self, config: UNetConfig) -> None:
+        super().__init__()
+        channels = config.channels
+        self.norm1 = nn.LayerNorm(channels)
+        self.attn1 = Attention(channels, config.heads, config.head_dim)
+        self.norm3 = nn.LayerNorm(channels)
+        self.ff = FeedForward(channels)
+
+    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """x [B, T, C]."""
+        x = x + self.attn1(self.norm1(x), bias)
+        y: Tensor = x + self.ff(self.norm3(x))
+        return y
+
+
+class Stage(nn.ModuleList):
+    """A ResNet block and its transformer blocks; the outer stages end in a convolution."""
+
+    def __init__(self, config: UNetConfig, inputs: int, time: int, conv: bool) -> None:
+        blocks = nn.ModuleList(TransformerBlock(config) for _ in range(config.blocks))
+        super().__init__([ResNet(inputs, config.channels, time), blocks])
+        if conv:
+            self.append(CausalConv(config.channels, config.channels))
+
+    def transform(self, x: Tensor, time: Tensor, bias: Tensor | None) -> Tensor:
+        """x [B, C, T] -> [B, C, T], without the last convolution."""
+        blocks = self[1]
+        assert isinstance(blocks, nn.ModuleList)
+        x = self[0](x, time).transpose(1, 2)
+        for block in blocks:
+            x = block(x, bias)
+        return x.transpose(1, 2)
+
+    def convolve(self, x: Tensor) -> Tensor:
+        y: Tensor = self[2](x)
+        return y
+
+
+class UNet(nn.Module):
+    def __init__(self, config: UNetConfig, mel: int) -> None:
+        super().__init__()
+        self.channels_in = 4 * mel  # x, mu, speaker, prompt
+        time = 4 * config.channels
+        self.time_mlp = nn.ModuleDict(
+            {"linear_1": nn.Linear(self.channels_in, time), "linear_2": nn.Linear(time, time)}
+        )
+        self.down_blocks = nn.ModuleList([Stage(config, self.channels_in, time, conv=True)])
+        self.mid_blocks = nn.ModuleList(
+            Stage(config, config.channels, time, conv=False) for _ in range(config.mid)
+        )
+        self.up_blocks = nn.ModuleList([Stage(config, 2 * config.channels, time, conv=True)])
+        self.final_block = ConvBlock(config.channels, config.channels)
+        self.final_proj = nn.Conv1d(config.channels, mel, 1)
+
+    def forward(
+        self,
+        x: Tensor,
+        mu: Tensor,
+        speaker: Tensor,
+        prompt: Tensor,
+        t: Tensor,
+        bias: Tensor | None,
+    ) -> Tensor:
+        """x, mu, prompt [B, mel, T], speaker [B, mel], t [B] -> [B, mel, T].
+
+        bias: what `masks.attention_bias` gives.
+        """
+        time = self.time_mlp["linear_1"](time_sinusoid(t, self.channels_in).to(x.dtype))
+        time = self.time_mlp["linear_2"](F.silu(time))
+        x = torch.cat((x, mu, speaker[..., None].expand_as(x), prompt), dim=1)
+        down, *middle, up = self._stages()
+        skip = down.transform(x, time, bias)
+        x = down.convolve(skip)
+        for stage in middle:
+            x = stage.transform(x, time, bias)
+        x = up.transform(torch.cat((x, skip), dim=1), time, bias)
+        x = self.final_block(up.convolve(x))
+        y: Tensor = self.final_proj(x)
+        return y
+
+    def _stages(self) -> list[Stage]:
+        stages = (*self.down_blocks, *self.mid_blocks, *self.up_blocks)
+        return [stage for stage in stages if isinstance(stage, Stage)]
+
+
+def time_sinusoid(t: Tensor, size: int) -> Tensor:
+    """[B] in 0..1 -> [B, size]: sines, then cosines, of 1000 t at falling frequencies."""
+    half = size // 2
+    frequency = torch.exp(torch.arange(half, device=t.device) * (-math.log(10000.0) / (half - 1)))
+    angle = 1000.0 * t.float()[:, None] * frequency
+    return torch.cat((angle.sin(), angle.cos()), dim=-1)

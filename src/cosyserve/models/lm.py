@@ -1,0 +1,148 @@
+"""The speech LM: Qwen2 over text and speech ids, with a cache that the caller owns.
+
+Knows no sampling, no request and no end of speech: ids in, logits out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cosyserve.models.config import LMConfig
+
+
+@dataclass(frozen=True)
+class KVCache:
+    """Keys and values of all layers, [layers, rows, kv_heads, capacity, head_dim]."""
+
+    keys: Tensor
+    values: Tensor
+
+    @classmethod
+    def empty(
+        cls,
+        config: LMConfig,
+        rows: int,
+        capacity: int,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> KVCache:
+        shape = (config.layers, rows, config.kv_heads, capacity, config.head_dim)
+        return cls(
+            torch.zeros(shape, device=device, dtype=dtype),
+            torch.zeros(shape, device=device, dtype=dtype),
+        )
+
+    @property
+    def capacity(self) -> int:
+        return self.keys.shape[3]
+
+
+class Layer(nn.Module):
+    """Pre-norm attention (grouped queries, rotary positions), then a gated MLP."""
+
+    def __init__(self, config: LMConfig) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, config.head_dim
+        kv = config.kv_heads * config.head_dim
+        self.attn_norm = nn.RMSNorm(config.hidden, eps=config.norm_eps)
+        self.qkv = nn.Linear(config.hidden, config.hidden + 2 * kv)
+        self.out = nn.Linear(config.hidden, config.hidden, bias=False)
+        self.mlp_norm = nn.RMSNorm(config.hidden, eps=config.norm_eps)
+        self.gate_up = nn.Linear(config.hidden, 2 * config.intermediate, bias=False)
+        self.down = nn.Linear(config.intermediate, config.hidden, bias=False)
+
+    def forward(
+        self, x: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor, cache: _LayerCache | None
+    ) -> Tensor:
+        """x [B, T, hidden], mask [B or 1, T, keys] -> [B, T, hidden]."""
+        batch, length, _ = x.shape
+        group = self.heads // self.kv_heads
+        qkv = self.qkv(self.attn_norm(x)).view(batch, length, -1, self.head_dim).transpose(1, 2)
+        q, k, v = qkv.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+        q, k = rotate(q, *rotary), rotate(k, *rotary)
+        if cache is not None:
+            k, v = cache.extend(k, v)
+        # The queries of one KV head become rows of one attention: K and V are never repeated.
+        q = q.reshape(batch, self.kv_heads, group * length, self.head_dim)
+        y = F.scaled_dot_product_attention(q, k, v, mask.repeat(1, group, 1)[:, None])
+        y = y.reshape(batch, self.heads, length, self.head_dim).transpose(1, 2).flatten(2)
+        x = x + self.out(y)
+        gate, up = self.gate_up(self.mlp_norm(x)).chunk(2, dim=-1)
+        out: Tensor = x + self.down(F.silu(gate) * up)
+        return out
+
+
+@dataclass(frozen=True)
+class _LayerCache:
+    keys: Tensor  # [rows, kv_heads, span, head_dim]
+    values: Tensor
+    positions: Tensor  # [rows, kv_heads, T, head_dim] where to write
+
+    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        self.keys.scatter_(2, self.positions, k)
+        self.values.scatter_(2, self.positions, v)
+        return self.keys, self.values
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary positions, halves rotated: x [B, H, T, D], cos and sin [B, 1, T, D]."""
+    left, right = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-right, left), dim=-1) * sin
+
+
+class SpeechLM(nn.Module):
+    """Text and speech ids in, logits over the speech classes out."""
+
+    def __init__(self, config: LMConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab, config.hidden)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.norm = nn.RMSNorm(config.hidden, eps=config.norm_eps)
+        self.head = nn.Linear(config.hidden, config.classes)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Whole sequences without a cache: ids [B, T] -> hidden states [B, T, hidden]."""
+        length = ids.shape[1]
+        positions = torch.arange(length, device=ids.device)[None]
+        mask = positions[:, :, None] >= positions[:, None, :]
+        return self._run(ids, positions, mask, None)
+
+    def extend(self, ids: Tensor, start: Tensor, cache: KVCache, span: int) -> Tensor:
+        """Appends ids [B, T] to rows that hold `start` [B] positions -> hidden [B, T, hidden].
+
+        Prefill and decoding step are this one function; its shapes are static and nothing
+        depends on data, so it can be captured as a CUDA graph. `span` is how many cache positions
+        are looked at, at least max(start) + T. Rows shorter than T are padded on the right: what
+        the padding writes lies behind the row's end and is overwritten before it is ever seen.
+        """
+        positions = start[:, None] + torch.arange(ids.shape[1], device=ids.device)
+        mask = torch.arange(span, device=ids.device) <= positions[:, :, None]
+        return self._run(ids, positions, mask, cache)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., hidden] -> float32 [..., classes]."""
+        logits: Tensor = self.head(hidden)
+        return logits.float()
+
+    def _run(self, ids: Tensor, positions: Tensor, mask: Tensor, cache: KVCache | None) -> Tensor:
+        config = self.config
+        x = self.embedding(ids)
+        exponent = torch.arange(0, config.head_dim, 2, device=ids.device) / config.head_dim
+        angle = positions[..., None] * config.rope_theta**-exponent
+        angle = torch.cat((angle, angle), dim=-1)[:, None]
+        rotary = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+        where = positions[:, None, :, None].expand(-1, config.kv_heads, -1, config.head_dim)
+        span = mask.shape[-1]
+        for index, layer in enumerate(self.layers):
+            rows = cache and _LayerCache(
+                cache.keys[index, :, :, :span], cache.values[index, :, :, :span], where
+            )
+            x = layer(x, rotary, mask, rows)
+        y: Tensor = self.norm(x)
+        return y

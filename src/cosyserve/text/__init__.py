@@ -1,0 +1,20 @@
+"""Text before the model: normalise, split, tokenise. Knows no audio, no voice, no request."""
+
+from cosyserve.text.mends import ALL_MENDS, Mend, Mends
+from cosyserve.text.normalise import is_marked_up, spoken_text
+from cosyserve.text.pieces import PieceTokenizer
+from cosyserve.text.segments import segments
+from cosyserve.text.tokenizer import SPECIAL_TOKENS, TextTokenizer, byte_tokenizer
+
+__all__ = [
+    "ALL_MENDS",
+    "SPECIAL_TOKENS",
+    "Mend",
+    "Mends",
+    "PieceTokenizer",
+    "TextTokenizer",
+    "byte_tokenizer",
+    "is_marked_up",
+    "segments",
+    "spoken_text",
+]

@@ -1,0 +1,82 @@
+"""Tokens of a text that arrives piece by piece, each as soon as it can no longer change.
+
+The ids equal those of the whole text: the text is cut only where the tokenizer would never join
+the two sides, whatever follows. Knows no language model and no timing.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from cosyserve.text.tokenizer import SPECIAL_TOKENS, TextTokenizer
+
+_SPECIAL = re.compile("|".join(map(re.escape, SPECIAL_TOKENS)))
+_SPECIAL_STARTS = frozenset(token[:n] for token in SPECIAL_TOKENS for n in range(1, len(token)))
+_LONGEST_START = max(map(len, _SPECIAL_STARTS))
+
+
+class PieceTokenizer:
+    """`push` pieces of one text, then `flush`."""
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._pending = ""
+
+    def push(self, piece: str) -> list[int]:
+        """The ids that are settled now."""
+        self._pending += piece
+        cut = self._last_cut()
+        settled, self._pending = self._pending[:cut], self._pending[cut:]
+        return self._tokenizer.encode(settled)
+
+    def flush(self) -> list[int]:
+        """The ids of what is left: the text has ended."""
+        rest, self._pending = self._pending, ""
+        return self._tokenizer.encode(rest)
+
+    def _last_cut(self) -> int:
+        text = self._pending
+        end = len(text) - _unfinished_special(text)
+        specials = list(_SPECIAL.finditer(text))
+        for cut in range(end, 0, -1):
+            while specials and specials[-1].start() >= cut:
+                specials.pop()
+            if specials and cut <= specials[-1].end():
+                if cut == specials[-1].end():
+                    return cut
+                continue
+            if cut < len(text) and self._apart(text[cut - 1], text[cut]):
+                return cut
+        return 0
+
+    def _apart(self, left: str, right: str) -> bool:
+        kind, following = unicodedata.category(left)[0], unicodedata.category(right)[0]
+        # Combining marks and Hangul vowels may be composed with what stands before them.
+        if following in "MC" or "\u1100" <= right <= "\u11ff" or kind in "MZC":
+            return False
+        if following == "L" and kind != "N":
+            return not self._joined(left, right)
+        if kind in "LN":
+            return following != kind
+        return right == " " or following == "N"
+
+    def _joined(self, left: str, right: str) -> bool:
+        """Whether some merge reaches over the border of two characters."""
+        if left.isascii() and right.isascii():
+            return True
+        before = unicodedata.normalize("NFC", left)[-1].encode()
+        after = unicodedata.normalize("NFC", right)[0].encode()
+        return any(
+            (before[-i:], after[:j]) in self._tokenizer.joints
+            for i in range(1, len(before) + 1)
+            for j in range(1, len(after) + 1)
+        )
+
+
+def _unfinished_special(text: str) -> int:
+    """Length of the longest end of the text that could become a special token."""
+    for n in range(min(_LONGEST_START, len(text)), 0, -1):
+        if text[-n:] in _SPECIAL_STARTS:
+            return n
+    return 0

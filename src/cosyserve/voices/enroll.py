@@ -1,0 +1,112 @@
+"""Learning a voice from a recording, and whether a voice fits a model.
+
+Knows no file and no store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+
+from cosyserve.audio import Audio, prompt_mel, resample, speaker_fbank, whisper_log_mel
+from cosyserve.contracts import (
+    FRAMES_PER_TOKEN,
+    MAX_PROMPT_SECONDS,
+    SAMPLE_RATE,
+    Voice,
+    VoiceError,
+)
+from cosyserve.models.model import Model
+
+PROMPT_RATE = 16_000  # what the speech tokenizer and the speaker encoder listen to
+MIN_SECONDS = 0.5
+GRID = 25
+FIRST_HOP = 10  # tokens: with a flow prompt of 15 mod 25
+
+
+def enroll(
+    model: Model,
+    audio: Audio,
+    text: str,
+    *,
+    name: str = "",
+    language: str = "",
+    consent: str = "",
+    keep_audio: bool = False,
+) -> Voice:
+    """The voice of a recording of 0.5 to 30 s. `text` is what is said in it ("" = unknown)."""
+    _check_recording(audio)
+    for given in (text, name, language, consent):
+        if any("\ud800" <= letter <= "\udfff" for letter in given):
+            raise VoiceError("the voice's texts hold half a surrogate pair: send valid Unicode")
+    tokenizer, speaker = model.need_prompt_encoders()
+    narrow = resample(audio.samples, audio.rate, PROMPT_RATE)
+    tokens = tokenizer(whisper_log_mel(narrow))
+    mel = prompt_mel(resample(audio.samples, audio.rate, SAMPLE_RATE))
+    count = min(len(mel) // FRAMES_PER_TOKEN, len(tokens))
+    return Voice(
+        prompt_text=text.strip(),
+        speech_tokens=tokens[:count].astype(np.int32),
+        mel=mel[: FRAMES_PER_TOKEN * count],
+        embedding=speaker(speaker_fbank(narrow)),
+        name=name,
+        language=language,
+        family=model.config.family,
+        fingerprint=model.config.fingerprint,
+        consent=consent,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        source=audio.samples if keep_audio else None,
+        source_rate=audio.rate,
+    )
+
+
+def _check_recording(audio: Audio) -> None:
+    if audio.rate < 1 or audio.samples.ndim != 1 or not np.isfinite(audio.samples).all():
+        raise VoiceError("the recording is not one channel of finite samples at a positive rate")
+    if audio.seconds > MAX_PROMPT_SECONDS:
+        raise VoiceError(
+            f"the recording is {audio.seconds:.1f} s long; at most {MAX_PROMPT_SECONDS:.0f} s "
+            "are used: cut it"
+        )
+    if audio.seconds < MIN_SECONDS:
+        raise VoiceError(
+            f"the recording is {audio.seconds:.2f} s long, at least {MIN_SECONDS} s are needed; "
+            "3 to 10 s are best"
+        )
+
+
+def with_short_first_hop(voice: Voice) -> Voice:
+    """The same voice with a flow prompt that lets every stream begin after 10 tokens.
+
+    Up to 24 leading tokens are left out of the flow's prompt; prompts under 2 s stay whole.
+    """
+    count = len(voice.speech_tokens)
+    start = (count + FIRST_HOP) % GRID if count >= 2 * GRID else 0
+    return replace(voice, flow_start=start)
+
+
+def check_fits(voice: Voice, model: Model) -> None:
+    """A voice made by other weights is an error that says so."""
+    ours, theirs = model.config.fingerprint, voice.fingerprint
+    if voice.family != model.config.family:
+        raise VoiceError(
+            f"voice '{voice.name}' is of family '{voice.family}', the model is "
+            f"'{model.config.family}'"
+        )
+    if ours and theirs and ours != theirs:
+        raise VoiceError(
+            f"voice '{voice.name}' was made by another model (fingerprint {theirs}, this one has "
+            f"{ours}): add it again from its recording"
+        )
+    config = model.config.flow
+    if config is None:
+        return
+    if len(voice.embedding) != config.speaker or voice.mel.shape[1] != config.mel:
+        raise VoiceError(
+            f"voice '{voice.name}' has an embedding of {len(voice.embedding)} and "
+            f"{voice.mel.shape[1]} mel bins, the model wants {config.speaker} and {config.mel}"
+        )
+    if voice.speech_tokens.size and int(voice.speech_tokens.max()) >= config.speech_tokens:
+        raise VoiceError(f"voice '{voice.name}' has tokens above {config.speech_tokens - 1}")

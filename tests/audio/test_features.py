@@ -1,0 +1,63 @@
+"""Features and reference resampling against the golden set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cosyserve.audio import kaldi_fbank, prompt_mel, speaker_fbank, whisper_log_mel
+from cosyserve.contracts import AudioError, Floats
+from tests.golden.features_case import features_case
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+TOLERANCES = {"mel24": 1e-4, "logmel16": 2e-4, "fbank16_raw": 5e-3, "fbank16": 5e-3}
+RESAMPLING_TOLERANCE = 2e-6
+
+
+def test_every_golden_output_is_met() -> None:
+    golden = dict(np.load(GOLDEN / "features.npz"))
+    outputs = features_case({name: golden[name] for name in golden if name.endswith("_i16")})
+    assert outputs.keys() == {name for name in golden if not name.endswith("_i16")}
+    for name, output in outputs.items():
+        assert output.shape == golden[name].shape, name
+        tolerance = 0 if name.endswith("_len") else TOLERANCES.get(name, RESAMPLING_TOLERANCE)
+        assert np.abs(output - golden[name]).max() <= tolerance, name
+
+
+@pytest.mark.parametrize(
+    ("feature", "shortest", "shape"),
+    [
+        (prompt_mel, 721, (1, 80)),
+        (whisper_log_mel, 201, (128, 1)),
+        (kaldi_fbank, 400, (1, 80)),
+        (speaker_fbank, 400, (1, 80)),
+    ],
+)
+def test_the_shortest_wave_works_and_a_shorter_one_is_refused(
+    feature: Callable[[Floats], Floats], shortest: int, shape: tuple[int, int]
+) -> None:
+    wave = np.sin(np.arange(shortest, dtype=np.float32))
+    result = feature(wave)
+    assert result.shape == shape
+    assert result.dtype == np.float32
+    assert np.isfinite(result).all()
+    with pytest.raises(AudioError, match=f"at least {shortest}"):
+        feature(wave[1:])
+    with pytest.raises(AudioError, match="mono"):
+        feature(wave[None])
+
+
+@pytest.mark.parametrize("length", [959, 960, 4800, 4801])
+def test_frame_counts(length: int) -> None:
+    wave = np.zeros(length, np.float32)
+    assert prompt_mel(wave).shape == (length // 480, 80)
+    assert whisper_log_mel(wave).shape == (128, length // 160)
+    assert kaldi_fbank(wave).shape == (1 + (length - 400) // 160, 80)
+
+
+def test_silence_is_finite() -> None:
+    for feature in (prompt_mel, whisper_log_mel, kaldi_fbank, speaker_fbank):
+        assert np.isfinite(feature(np.zeros(16000, np.float32))).all()

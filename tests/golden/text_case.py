@@ -1,0 +1,157 @@
+"""Compares the text front end with strings that the original front end gave.
+
+Two questions: with every mend switched off, is each result the original's? And where does the
+default front end differ on purpose, by which mends? Knows the file's format, no file's place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cosyserve.text import Mend, Mends, TextTokenizer, segments, spoken_text
+from cosyserve.text.language import Language
+from cosyserve.text.reading import Reader, read_numbers
+from cosyserve.text.split import DEFAULT_LIMITS, Length, Limits, split
+
+FAITHFUL: Mends = frozenset()
+DEFAULT_FIELDS = ("segments_wetext", "normalized_wetext")  # what the default front end answers
+_SHOWN = 60  # characters of a string in a report
+
+
+class Difference(NamedTuple):
+    text: str
+    field: str
+    golden: Any
+    ours: Any
+    mends: tuple[Mend, ...] = ()
+
+    def __str__(self) -> str:
+        """Golden and ours around the first character that differs."""
+        golden, ours = _shown(self.golden), _shown(self.ours)
+        pairs = enumerate(zip(golden, ours, strict=False))
+        start = max(0, next((i for i, (a, b) in pairs if a != b), 0) - _SHOWN // 3)
+        end = start + _SHOWN
+        return f"{golden[start:end]!r} -> {ours[start:end]!r}"
+
+
+class TokensNeededError(Exception):
+    """The result depends on how many tokens a text has."""
+
+
+def length_without_tokenizer(text: str) -> int:
+    """No text has more tokens than bytes; below the shortest segment nothing else matters."""
+    if (most := len(text.encode())) > DEFAULT_LIMITS.shortest:
+        raise TokensNeededError
+    return most
+
+
+def _as_written(text: str, language: Language) -> str:
+    return text
+
+
+def _normalised(text: str, read: Reader, mends: Mends) -> str:
+    # The original splits even when only the text is asked for, and fails when splitting fails.
+    segments(text, len, read=read, mends=mends)
+    return spoken_text(text, read=read, mends=mends)
+
+
+def _fields(length: Length, mends: Mends) -> dict[str, Callable[[str], Any]]:
+    return {
+        "segments_none": lambda t: segments(t, length, read=_as_written, mends=mends),
+        "normalized_none": lambda t: _normalised(t, _as_written, mends),
+        "segments_wetext": lambda t: segments(t, length, mends=mends),
+        "normalized_wetext": lambda t: _normalised(t, read_numbers, mends),
+        "split_zh": lambda t: split(t, wide=True, length=len, mends=mends),
+        "split_en": lambda t: split(t, wide=False, length=length, mends=mends),
+        "split_zh_comma_30_20_5": lambda t: split(
+            t, wide=True, length=len, limits=Limits(30, 20, 5), at_commas=True, mends=mends
+        ),
+    }
+
+
+def _result(function: Callable[[str], Any], text: str) -> Any:
+    try:
+        return function(text)
+    except TokensNeededError:
+        return TokensNeededError
+    except Exception as error:
+        return {"error": type(error).__name__}
+
+
+def _items(path: Path) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["items"]
+    return items
+
+
+def verify_text(path: Path, length: Length) -> tuple[int, int, list[Difference]]:
+    """Fields compared, fields that need tokens, and where the faithful front end differs."""
+    fields = _fields(length, FAITHFUL)
+    results = [
+        Difference(item["text"], field, golden, _result(fields[field], item["text"]))
+        for item in _items(path)
+        for field, golden in item.items()
+        if field != "text"
+    ]
+    compared = [result for result in results if result.ours is not TokensNeededError]
+    mistakes = [result for result in compared if result.ours != result.golden]
+    return len(compared), len(results) - len(compared), mistakes
+
+
+def mended_text(path: Path, length: Length) -> list[Difference]:
+    """The strings that the default front end speaks differently, with the mends that do it."""
+    mends = list(Mend)
+    stages = [_fields(length, frozenset(mends[:n])) for n in range(len(mends) + 1)]
+    differences = []
+    for item in _items(path):
+        for field in DEFAULT_FIELDS:
+            results = [_result(stage[field], item["text"]) for stage in stages]
+            if TokensNeededError not in results and results[-1] != item[field]:
+                # Mends are added one after another; those that change the result have fired.
+                pairs = zip(mends, results, results[1:], strict=False)
+                fired = tuple(mend for mend, before, after in pairs if before != after)
+                differences.append(Difference(item["text"], field, item[field], results[-1], fired))
+                break
+    return differences
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"fails with {value['error']}"
+    return " | ".join(value) or f"{len(value)} segments" if isinstance(value, list) else str(value)
+
+
+def _qwen2(folder: Path) -> TextTokenizer:
+    return TextTokenizer.from_vocabulary(folder / "vocab.json", folder / "merges.txt")
+
+
+def text_result(path: Path, tokenizer: Path | None) -> tuple[str, str]:
+    """Status and detail of the comparison; prints a line for each string changed on purpose."""
+    length = _qwen2(tokenizer).length if tokenizer else length_without_tokenizer
+    compared, unknown, mistakes = verify_text(path, length)
+    if mistakes:
+        for mistake in mistakes:
+            print(f"    {mistake.field} of {mistake.text[:_SHOWN]!r}: {mistake}")
+        return "FAIL", f"{len(mistakes)} of {compared} fields differ"
+    mended = mended_text(path, length)
+    for change in mended:
+        print(f"    {', '.join(mend.name for mend in change.mends)}: {change}")
+    detail = f"{compared} fields equal, {len(mended)} strings mended by default"
+    return "ok", detail + (f", {unknown} fields need --tokenizer" if unknown else "")
+
+
+def tokenizer_result(path: Path, tokenizer: Path) -> tuple[str, str]:
+    """Status and detail of the comparison of ids and decoded texts."""
+    qwen2 = _qwen2(tokenizer)
+    golden = json.loads(path.read_text(encoding="utf-8"))
+    wrong = [token for token, ids in golden["special"].items() if qwen2.encode(token) != ids]
+    wrong += [
+        item["text"]
+        for item in golden["items"]
+        if qwen2.encode(item["text"]) != item["ids"] or qwen2.decode(item["ids"]) != item["decode"]
+    ]
+    if wrong:
+        return "FAIL", f"{len(wrong)} texts, first {wrong[0][:40]!r}"
+    return "ok", f"{len(golden['items'])} texts and {len(golden['special'])} special tokens equal"

@@ -1,0 +1,269 @@
+"""Tiny models on disk in the published layouts, with the weights of the fill rule.
+
+The CosyVoice2 folder and the Hugging Face folder hold the same speech LM. Knows no test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from torch import Tensor
+
+from cosyserve.models import published_keys as keys
+from cosyserve.models.campplus import CamPlus, CamPlusConfig
+from cosyserve.models.config import (
+    DiTConfig,
+    EncoderConfig,
+    FlowConfig,
+    LMConfig,
+    UNetConfig,
+    VocoderConfig,
+)
+from cosyserve.models.s3 import S3Config, S3Tokenizer
+from cosyserve.text.tokenizer import SPECIAL_TOKENS
+from tests.golden.fill import fill
+from tests.golden.weights import filled
+from tests.models.onnx_export import export_campplus, export_s3, randomised
+
+VOCABULARY = 300
+TEXT_IDS = VOCABULARY + len(SPECIAL_TOKENS)
+LM = LMConfig(32, 48, 2, 4, 2, text_vocab=352)  # padded, as the published table is
+UNET_FLOW = FlowConfig(EncoderConfig(32, 2, 48, 1, 4), UNetConfig("unet", 16, 2, 8, 1, 1))
+DIT_FLOW = FlowConfig(EncoderConfig(32, 2, 48, 1, 1), DiTConfig("dit", 32, 2, 2, 16, 2.0))
+VOCODER = VocoderConfig(
+    base=16,
+    f0_channels=16,
+    upsample_rates=(8, 15),
+    upsample_kernels=(16, 21),
+    kernels=(3, 7),
+    dilations=((1, 3), (1,)),
+    source_kernels=(7, 11),
+    source_dilations=((1,), (1, 3)),
+)
+S3 = S3Config(state=64, heads=1, layers=1, fsmn_kernel=5)
+CAMPLUS = CamPlusConfig(
+    head_channels=4, init_channels=8, growth=4, bn_size=2, block_layers=(2, 1, 1)
+)
+HF_ROWS = 7040  # 320 text ids, 6564 classes, sos, task, and padding to a multiple of 128
+SENTENCES = (
+    "The quick brown fox jumps over the lazy dog, and then over another lazy dog.",
+    "Speech tokens become frames, and frames become samples that somebody hears.",
+    "希望你以后能够做的比我还好呦。今天天气真是太好了，阳光灿烂心情超级棒。",
+)
+VOCODER_YAML = """
+hift: !new:vocoder.Generator
+    in_channels: 80
+    base_channels: 16
+    nb_harmonics: 8
+    sampling_rate: !ref <sample_rate>
+    nsf_alpha: 0.1
+    nsf_sigma: 3e-3
+    nsf_voiced_threshold: 10
+    upsample_rates: [8, 15]
+    upsample_kernel_sizes: [16, 21]
+    istft_params:
+        n_fft: 16
+        hop_len: 4
+    resblock_kernel_sizes: [3, 7]
+    resblock_dilation_sizes: [[1, 3], [1]]
+    source_resblock_kernel_sizes: [7, 11]
+    source_resblock_dilation_sizes: [[1], [1, 3]]
+    lrelu_slope: 0.1
+    audio_limit: 0.99
+    f0_predictor: !new:vocoder.Pitch
+        num_class: 1
+        in_channels: 80
+        cond_channels: 16
+"""
+COSYVOICE2_YAML = (
+    """
+seed: !apply:random.seed [1986]
+sample_rate: 24000
+spk_embed_dim: 192
+model_path: ''
+
+llm: !new:lm.SpeechLM
+    speech_token_size: 6561
+    sampling: !name:sampling.ras
+        top_p: 0.8
+
+flow: !new:flow.Flow
+    input_size: 32
+    output_size: 80
+    spk_embed_dim: !ref <spk_embed_dim>
+    vocab_size: 6561
+    pre_lookahead_len: 3
+    encoder: !new:flow.Encoder
+        output_size: 32
+        attention_heads: 2
+        linear_units: 48
+        num_blocks: 1
+    decoder: !new:flow.Decoder
+        cfm_params: !new:omegaconf.DictConfig
+            content:
+                sigma_min: 1e-06
+                inference_cfg_rate: 0.7
+        estimator: !new:flow.Estimator
+            channels: [16]
+            attention_head_dim: 8
+            n_blocks: 1
+            num_mid_blocks: 1
+            num_heads: 2
+"""
+    + VOCODER_YAML
+    + """
+tokenize: !name:text.tokenize
+    path: !ref <model_path>
+"""
+)
+TOKEN2WAV_YAML = (
+    """
+sample_rate: 24000
+flow: !new:flow.Flow
+    output_size: 80
+    spk_embed_dim: 192
+    vocab_size: 6561
+    encoder: !new:flow.Encoder
+        output_size: 32
+        attention_heads: 2
+        linear_units: 48
+        num_blocks: 1
+        num_up_blocks: 1
+        pre_lookahead_len: 3
+    decoder: !new:flow.Decoder
+        inference_cfg_rate: 0.7
+        estimator: !new:flow.DiT
+            hidden_size: 32
+            depth: 2
+            num_heads: 2
+            head_dim: 16
+            mlp_ratio: 2.0
+"""
+    + VOCODER_YAML
+)
+
+
+def lm_state() -> dict[str, Tensor]:
+    """llm.pt; the text model's head is the table of text embeddings itself."""
+    state = filled(keys.lm_shapes(LM), 0, fill)
+    return state | {keys.LM_HEAD: state[f"{keys.QWEN}embed_tokens.weight"]}
+
+
+def flow_state(config: FlowConfig) -> dict[str, Tensor]:
+    return filled(keys.flow_shapes(config), 0, fill)
+
+
+def vocoder_state() -> dict[str, Tensor]:
+    return filled(keys.vocoder_shapes(VOCODER), 0, fill)
+
+
+def write_cosyvoice2(folder: Path) -> None:
+    text = folder / "CosyVoice-BlankEN"
+    text.mkdir(parents=True)
+    write_vocabulary(text)
+    (text / "config.json").write_text(json.dumps(qwen_config(LM.text_vocab)))
+    (folder / "cosyvoice2.yaml").write_text(COSYVOICE2_YAML)
+    torch.save(lm_state(), folder / "llm.pt")
+    torch.save(flow_state(UNET_FLOW), folder / "flow.pt")
+    torch.save(vocoder_state(), folder / "hift.pt")
+    write_prompt_encoders(folder, "speech_tokenizer_v2.onnx")
+
+
+def write_token2wav(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "flow.yaml").write_text(TOKEN2WAV_YAML)
+    torch.save(flow_state(DIT_FLOW), folder / "flow.pt")
+    torch.save(vocoder_state(), folder / "hift.pt")
+    write_prompt_encoders(folder, "speech_tokenizer_v2_25hz.onnx")
+
+
+def write_hugging_face_lm(folder: Path) -> None:
+    """One table and one head over text, speech and special ids, both with rows to spare."""
+    folder.mkdir(parents=True)
+    write_vocabulary(folder)
+    (folder / "config.json").write_text(json.dumps(qwen_config(HF_ROWS)))
+    ids = {name: TEXT_IDS + number for number, name in enumerate(speech_names())}
+    special = {name: VOCABULARY + number for number, name in enumerate(SPECIAL_TOKENS)}
+    (folder / "added_tokens.json").write_text(json.dumps(special | ids))
+    save_file(hugging_face_state(lm_state()), folder / "model.safetensors")
+
+
+def hugging_face_state(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    moved = {
+        key.replace(keys.QWEN, "model."): value
+        for key, value in state.items()
+        if key.startswith(f"{keys.QWEN}layers.") or key == f"{keys.QWEN}norm.weight"
+    }
+    table = fill("padding.embedding.weight", (HF_ROWS, LM.hidden), 0)
+    rows = torch.from_numpy(table)
+    rows[:TEXT_IDS] = state[f"{keys.QWEN}embed_tokens.weight"][:TEXT_IDS]
+    speech = slice(TEXT_IDS, TEXT_IDS + LM.classes)
+    rows[speech] = state["speech_embedding.weight"]
+    rows[speech.stop : speech.stop + 2] = state["llm_embedding.weight"]
+    head, bias = torch.zeros(HF_ROWS, LM.hidden), torch.full((HF_ROWS,), -torch.inf)
+    head[speech], bias[speech] = state["llm_decoder.weight"], state["llm_decoder.bias"]
+    return moved | {
+        "model.embed_tokens.weight": rows,
+        "lm_head.weight": head,
+        "lm_head.bias": bias,
+    }
+
+
+def speech_names() -> list[str]:
+    speech = [f"<|s_{token}|>" for token in range(LM.speech_tokens)]
+    return [*speech, "<|eos1|>", "<|eos2|>", "<|eos3|>", "<|sos|>", "<|task_id|>"]
+
+
+def qwen_config(rows: int) -> dict[str, object]:
+    return {
+        "model_type": "qwen2",
+        "hidden_size": LM.hidden,
+        "intermediate_size": LM.intermediate,
+        "num_hidden_layers": LM.layers,
+        "num_attention_heads": LM.heads,
+        "num_key_value_heads": LM.kv_heads,
+        "rms_norm_eps": LM.norm_eps,
+        "rope_theta": LM.rope_theta,
+        "vocab_size": rows,
+    }
+
+
+def write_vocabulary(folder: Path) -> None:
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    bpe.train_from_iterator(SENTENCES, trainer)
+    bpe.model.save(str(folder))
+
+
+def write_prompt_encoders(folder: Path, tokenizer: str) -> None:
+    export_s3(randomised(S3Tokenizer(S3)), folder / tokenizer)
+    export_campplus(randomised(CamPlus(CAMPLUS)), folder / "campplus.onnx")
+
+
+def linked(folder: Path, to: Path, without: Iterable[str] = ()) -> Path:
+    """A folder whose files are links to those of another: cheap to make, safe to change."""
+    to.mkdir(parents=True)
+    for path in folder.iterdir():
+        if path.name in without:
+            continue
+        if path.is_dir():
+            linked(path, to / path.name)
+        else:
+            os.symlink(path, to / path.name)
+    return to
+
+
+def hugging_face_config() -> LMConfig:
+    return replace(LM, text_vocab=TEXT_IDS)

@@ -1,0 +1,158 @@
+"""The command as a person uses it."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from cosyserve.audio import AudioFormat, decode, encode
+from cosyserve.cli import main
+
+NOISE = np.random.default_rng(0).standard_normal(3 * 24_000).astype(np.float32) * 0.1
+
+
+class Run(NamedTuple):
+    stdout: bytes
+    stderr: str
+
+
+Command = Callable[..., Run]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "me.wav").write_bytes(encode(NOISE, AudioFormat.WAV))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COSYSERVE_HOME", str(tmp_path / "kept"))
+    monkeypatch.setenv("COLUMNS", "200")
+    return tmp_path
+
+
+@pytest.fixture
+def cosyserve(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> Command:
+    def run(*words: str, status: int = 0, stdin: str = "") -> Run:
+        monkeypatch.setattr(sys, "argv", ["cosyserve", *words])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        stdout, stderr = capfdbinary.readouterr()
+        assert ended.value.code == status, stderr.decode()
+        return Run(stdout, stderr.decode())
+
+    return run
+
+
+def test_say_writes_speech_and_tells_its_figures(home: Path, cosyserve: Command) -> None:
+    run = cosyserve("say", "Hello there.", "-o", "out.flac")
+    told = run.stderr
+    assert "test model: not speech" in told
+    assert "first audio after" in told
+    assert "RTF" in told
+    assert decode(home / "out.flac").rate == 24_000
+    assert [f.name for f in home.iterdir() if f.name.startswith(".")] == []
+
+
+def test_standard_input_to_standard_output(home: Path, cosyserve: Command) -> None:
+    run = cosyserve("say", "-", "-o", "-", "--format", "pcm", stdin="Hello there.")
+    assert len(run.stdout) % (2 * 960) == 0
+    assert len(run.stdout) > 10_000
+
+
+def test_streamed_and_whole_have_the_same_length(home: Path, cosyserve: Command) -> None:
+    for name, option in (("a", "--stream"), ("b", "--no-stream")):
+        cosyserve("say", "Hello there.", "-o", f"{name}.wav", option, "--seed", "5")
+    assert len(decode(home / "a.wav").samples) == len(decode(home / "b.wav").samples)
+
+
+def test_a_voice_is_kept_shown_used_and_forgotten(home: Path, cosyserve: Command) -> None:
+    cosyserve("voice", "add", "anna", "me.wav", "--text", "Words.", "--consent", "Anna")
+    assert cosyserve("voice", "list").stdout == b"anna\n"
+    shown = cosyserve("voice", "show", "anna").stdout.decode()
+    assert "75 tokens" in shown
+    assert "Anna" in shown
+    cosyserve("say", "Hi.", "--voice", "anna", "-o", "out.wav")
+    cosyserve("say", "Hi.", "--voice", "kept/voices/anna.safetensors", "-o", "out.wav")
+    cosyserve("voice", "remove", "anna")
+    assert cosyserve("voice", "list").stdout == b""
+    assert "no voice named 'anna'" in cosyserve("voice", "show", "anna", status=2).stderr
+
+
+def test_speakers_of_the_original_are_imported(home: Path, cosyserve: Command) -> None:
+    speaker = {
+        "prompt_text": "你好",
+        "speech_token": torch.arange(10, dtype=torch.int32)[None],
+        "speech_feat": torch.zeros(1, 20, 80),
+        "embedding": torch.ones(1, 192),
+    }
+    torch.save({"001": speaker, "中文女": {"embedding": torch.ones(1, 192)}}, home / "spk2info.pt")
+    cosyserve("voice", "import", "spk2info.pt")
+    assert cosyserve("voice", "list").stdout.decode().split() == ["001", "中文女"]
+
+
+def test_conversion(home: Path, cosyserve: Command) -> None:
+    cosyserve("say", "--source", "me.wav", "--voice", "me.wav", "-o", "out.wav")
+    assert len(decode(home / "out.wav").samples) == 3 * 24_000
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["say", "..."], "nothing to say"),
+        (["say", "Hi.", "--speed", "9"], "speed"),
+        (["say", "Hi.", "-o", "a.xyz"], "unknown suffix"),
+        (["say", "Hi.", "-o", "no/such/folder/a.wav"], "can't be written"),
+        (["say", "Hi.", "--model", "nowhere"], "no such folder"),
+        (["say", "Hi.", "--voice", "nobody"], "no voice named 'nobody'"),
+        (["say", "Hi.", "--voice", "nobody.wav"], "no such file"),
+        (["say", "Hi.", "--voice", "../../etc"], "no such file"),
+        (["say", "Hi.", "--device", "cuda:99"], "CUDA devices"),
+        (["say", "Hi.", "--device", "toaster"], "unknown device"),
+        (["say", "Hi.", "--rate", "77", "-o", "a.opus"], "77"),
+        (["say", "Hi.", "--mode", "instruct"], "instruction"),
+        (["voice", "add", "a/b", "me.wav"], "can't be a voice's name"),
+        (["voice", "import", "me.wav"], "not a speaker file"),
+        (["prepare", "nowhere", "--out", "x"], "neither a folder nor a Hub name"),
+        (["prepare", ".", "--out", "x"], "not a model folder"),
+        (["prepare", ".", "--out", "."], "exists already"),
+        (["prepare", ".", "--out", "x", "--dtype", "int3"], "dtype"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_exit_code_2(
+    home: Path, cosyserve: Command, words: list[str], told: str
+) -> None:
+    before = {f.name for f in home.iterdir()}
+    run = cosyserve(*words, status=2)
+    assert told in run.stderr
+    assert {f.name for f in home.iterdir()} - before <= {"kept"}
+
+
+def test_a_reader_that_leaves_is_no_crash(home: Path) -> None:
+    text = "A sentence that is long enough to fill a pipe."
+    script = f"{sys.executable} -m cosyserve.cli say '{text}' -o - --format pcm | head -c 10"
+    run = subprocess.run(["bash", "-c", script], capture_output=True, check=False)
+    assert len(run.stdout) == 10
+    assert b"Traceback" not in run.stderr
+
+
+def test_prepare_then_speak(cosyserve: Command, cosyvoice2_folder: Path) -> None:
+    cosyserve("prepare", str(cosyvoice2_folder), "--out", "native", "--dtype", "bfloat16")
+    again = cosyserve("prepare", str(cosyvoice2_folder), "--out", "native", status=2)
+    assert "exists already" in again.stderr
+    options = ["--model", "native", "--voice", "me.wav", "--voice-text", "hello"]
+    cosyserve("say", "hello world", *options, "-o", "out.wav")
+    assert cosyserve("doctor", "--model", "native").stdout.count(b" ok ") > 10
+
+
+def test_doctor_names_what_is_missing(cosyserve: Command, hugging_face_lm_folder: Path) -> None:
+    run = cosyserve("doctor", "--model", str(hugging_face_lm_folder), status=1)
+    assert b"no flow" in run.stdout

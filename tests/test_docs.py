@@ -1,0 +1,65 @@
+"""Every code block of the README and the docs is run, in a folder that has what they name."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cosyserve.audio import AudioFormat, encode
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = [
+    pytest.param(language, code, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, (language, code) in enumerate(BLOCK.findall(page.read_text("utf-8")), start=1)
+]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, cosyvoice2_folder: Path) -> Path:
+    """A model folder in the published layout and two recordings."""
+    (tmp_path / "CosyVoice2-0.5B").symlink_to(cosyvoice2_folder)
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    noise = np.random.default_rng(0).standard_normal(4 * 24_000).astype(np.float32) * 0.1
+    for name in ("me.wav", "someone.wav"):
+        (tmp_path / name).write_bytes(encode(noise, AudioFormat.WAV))
+    return tmp_path
+
+
+def environment(home: Path) -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return os.environ | {"PATH": path, "COSYSERVE_HOME": str(home / "home"), "PYTHONPATH": ""}
+
+
+@pytest.mark.parametrize(("language", "code"), BLOCKS)
+def test_the_block_runs(language: str, code: str, workplace: Path) -> None:
+    env = environment(workplace)
+    if language == "python":
+        subprocess.run([sys.executable, "-c", code], cwd=workplace, env=env, check=True)
+        return
+    assert language == "bash", f"a block of language {language!r} is not run by anybody"
+    if "make test" in code:  # would run this test again: see that make knows what to do
+        targets = re.findall(r"^make (\w+)", code, re.MULTILINE)
+        subprocess.run(["make", "--dry-run", *targets], cwd=ROOT, check=True)
+        code = re.sub(r"^make .*$", "", code, flags=re.MULTILINE).replace(".venv/bin/", "")
+    subprocess.run(["bash", "-euo", "pipefail", "-c", code], cwd=workplace, env=env, check=True)
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text("utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_table_of_blocks_is_not_empty() -> None:
+    assert len(BLOCKS) >= 8
+    assert shutil.which("make")

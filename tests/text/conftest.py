@@ -1,0 +1,38 @@
+import os
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from cosyserve.text import TextTokenizer
+from cosyserve.text.byte_level import BYTE_NAMES
+
+_BESIDE = Path(__file__).parents[3] / "shared" / "data" / "qwen2-tokenizer"
+
+
+@pytest.fixture(scope="session")
+def qwen2() -> TextTokenizer:
+    folder = Path(os.environ.get("COSYSERVE_QWEN2_TOKENIZER", _BESIDE))
+    if not (folder / "vocab.json").is_file():
+        pytest.skip("set COSYSERVE_QWEN2_TOKENIZER to a folder with vocab.json and merges.txt")
+    return TextTokenizer.from_vocabulary(folder / "vocab.json", folder / "merges.txt")
+
+
+@pytest.fixture(scope="session")
+def small_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """vocab.json and merges.txt of a BPE trained here, with merges over Chinese characters."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    corpus = [
+        "hello world, it's the café's weather; don't you think so?",
+        "你好世界，你好天气。",
+    ] * 9
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=BYTE_NAMES, show_progress=False)
+    bpe.train_from_iterator(corpus, trainer)
+    vocab, merges = bpe.model.save(str(tmp_path_factory.mktemp("bpe")))
+    return Path(vocab), Path(merges)
+
+
+@pytest.fixture(scope="session")
+def small(small_files: tuple[Path, Path]) -> TextTokenizer:
+    return TextTokenizer.from_vocabulary(*small_files)

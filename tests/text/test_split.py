@@ -1,0 +1,64 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cosyserve.text.mends import ALL_MENDS, Mend
+from cosyserve.text.split import DEFAULT_LIMITS, Limits, split
+
+TEXT = st.text(
+    st.one_of(st.sampled_from("。？！，、.?!;:,\"”' 3.14aDr."), st.characters(codec="utf-8"))
+)
+SMALL = Limits(10, 5, 3)
+
+
+def sentences(text: str, wide: bool) -> list[str]:
+    mends = ALL_MENDS - {Mend.LONG_PIECES}
+    return split(text, wide=wide, length=len, limits=Limits(1, 0, 0), mends=mends)
+
+
+@given(TEXT, st.booleans(), st.booleans())
+def test_loses_nothing_and_adds_at_most_a_full_stop(text: str, wide: bool, commas: bool) -> None:
+    joined = "".join(split(text, wide=wide, length=len, limits=SMALL, at_commas=commas))
+    assert joined in (text, text + ("。" if wide else ".")) or not text.strip()
+
+
+@given(TEXT, st.booleans())
+def test_segments_are_bounded(text: str, wide: bool) -> None:
+    longest = 2 * SMALL.longest + SMALL.shortest + SMALL.merge
+    assert all(len(s) <= longest for s in split(text, wide=wide, length=len, limits=SMALL))
+
+
+@pytest.mark.parametrize("text", ["他" * 5000, "好，" * 3000, "word " * 3000])
+def test_a_text_without_an_end_is_cut(text: str) -> None:
+    parts = split(text, wide=True, length=len)
+    assert max(map(len, parts)) <= 2 * DEFAULT_LIMITS.longest
+    assert "".join(parts) == text + "。"
+
+
+def test_cuts_long_pieces_at_commas_then_blanks() -> None:
+    assert all(p.endswith(("，", "。")) for p in split("好，" * 200, wide=True, length=len))
+    words = split("word " * 99 + "word", wide=False, length=len)
+    assert all(part.split()[0].startswith("word") for part in words)
+
+
+@pytest.mark.parametrize(
+    "word", ["3.14", "15:30", "www.a.com", "http://a.com/b?c=d", "Dr. Who", "e.g. tea", "J. Doe"]
+)
+def test_does_not_cut_inside(word: str) -> None:
+    assert sentences(f"aaa {word} bbb. Ccc", wide=False) == [f"aaa {word} bbb.", " Ccc."]
+
+
+def test_a_run_of_marks_stays_with_its_sentence() -> None:
+    assert sentences("真的吗？！！走。”好", wide=True) == ["真的吗？！！", "走。”", "好。"]
+
+
+def test_packs_and_merges_the_last() -> None:
+    parts = split("短。" * 41, wide=True, length=len)
+    assert parts == ["短。" * 41]
+    assert [len(p) for p in split("短。" * 50, wide=True, length=len)] == [80, 20]
+
+
+def test_without_mends_it_fails_as_the_original_did() -> None:
+    for text in ("", "。”好"):
+        with pytest.raises(IndexError):
+            split(text, wide=True, length=len, mends=frozenset())

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cosyserve.audio import Audio
+from cosyserve.contracts import CheckpointError, VoiceError
+from cosyserve.models.model import Model, assemble, load
+from cosyserve.models.testmodel import random_parts
+from cosyserve.voices.enroll import check_fits, enroll, with_short_first_hop
+from cosyserve.voices.file import from_bytes, to_bytes
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return assemble(random_parts())
+
+
+def recording(seconds: float, rate: int = 16_000, loudness: float = 0.1) -> Audio:
+    noise = np.random.default_rng(0).standard_normal(round(seconds * rate)) * loudness
+    return Audio(noise.astype(np.float32), rate)
+
+
+@pytest.mark.parametrize("rate", [8000, 16_000, 22_050, 24_000, 44_100, 48_000])
+def test_a_recording_of_any_rate_becomes_a_voice(rate: int, model: Model) -> None:
+    voice = enroll(model, recording(1.0, rate), " hello \n", name="ann", keep_audio=True)
+    assert (voice.prompt_text, voice.name, voice.source_rate) == ("hello", "ann", rate)
+    assert (voice.mel.shape, voice.speech_tokens.dtype) == ((50, 80), np.int32)
+    assert (voice.family, voice.fingerprint) == (model.config.family, model.config.fingerprint)
+    assert voice.created
+    check_fits(voice, model)
+    assert from_bytes(to_bytes(voice), "f").content_hash == voice.content_hash
+
+
+@pytest.mark.parametrize(
+    "audio",
+    [recording(0.5), recording(30.0), recording(1.0, loudness=0.0), recording(1, 16_000, 9)],
+)
+def test_the_shortest_the_longest_silence_and_clipping(audio: Audio, model: Model) -> None:
+    voice = enroll(model, audio, "")
+    assert len(voice.speech_tokens) == int(audio.seconds * 25)
+    check_fits(voice, model)
+
+
+@pytest.mark.parametrize(
+    ("audio", "message"),
+    [
+        (recording(31.0), "31.0 s long; at most 30 s"),
+        (recording(0.1), "0.10 s long, at least 0.5 s"),
+        (Audio(np.zeros(0, np.float32), 16_000), "0.00 s long"),
+        (Audio(np.full(16_000, np.nan, np.float32), 16_000), "finite samples"),
+        (Audio(np.full(16_000, np.inf, np.float32), 16_000), "finite samples"),
+        (Audio(np.zeros((16_000, 2), np.float32), 16_000), "one channel"),
+        (Audio(np.zeros(16_000, np.float32), 0), "positive rate"),
+        (Audio(np.zeros(16_000, np.float32), -1), "positive rate"),
+    ],
+)
+def test_what_is_no_recording(audio: Audio, message: str, model: Model) -> None:
+    with pytest.raises(VoiceError, match=message):
+        enroll(model, audio, "hello")
+
+
+def test_texts_must_be_unicode(model: Model) -> None:
+    for texts in ({"text": "\ud800"}, {"text": "", "name": "\udfff"}):
+        with pytest.raises(VoiceError, match="surrogate"):
+            enroll(model, recording(1.0), **texts)
+
+
+def test_a_model_without_prompt_encoders(model: Model) -> None:
+    with pytest.raises(CheckpointError, match="can't learn a voice"):
+        enroll(replace(model, speaker_encoder=None), recording(1.0), "")
+
+
+def test_published_encoders_make_voices(cosyvoice2_folder: Path, token2wav_folder: Path) -> None:
+    """The same files give the same voice, whatever the flow beside them is."""
+    unet, dit = load(cosyvoice2_folder), load(token2wav_folder)
+    first, second = (enroll(model, recording(2.0), "a") for model in (unet, dit))
+    assert first.content_hash == second.content_hash
+    check_fits(first, dit)
+    check_fits(second, unet)
+
+
+def test_a_voice_of_another_model(model: Model) -> None:
+    voice = enroll(model, recording(1.0), "hello", name="ann")
+    check_fits(replace(voice, fingerprint=""), model)  # imported: nobody knows
+    for other, message in (
+        (replace(voice, fingerprint="other"), "made by another model"),
+        (replace(voice, family="cosyvoice3"), "is of family 'cosyvoice3'"),
+        (replace(voice, embedding=voice.embedding[:80]), "an embedding of 80"),
+        (replace(voice, mel=voice.mel[:, :40]), "40 mel bins"),
+        (replace(voice, speech_tokens=voice.speech_tokens + 6561), "tokens above 6560"),
+    ):
+        with pytest.raises(VoiceError, match=rf"voice 'ann' .*{message}"):
+            check_fits(other, model)
+
+
+def test_an_lm_alone_can_be_asked_too(model: Model) -> None:
+    voice = enroll(model, recording(1.0), "hello")
+    lm_alone = replace(model, flow=None, vocoder=None, config=replace(model.config, flow=None))
+    check_fits(voice, lm_alone)
+    with pytest.raises(VoiceError, match="another model"):
+        check_fits(replace(voice, fingerprint="other"), lm_alone)
+
+
+def test_the_first_hop_is_short(model: Model) -> None:
+    for seconds in (0.5, 1.96, 2.0, 3.4, 10.0):
+        voice = enroll(model, recording(seconds), "")
+        cut = with_short_first_hop(voice)
+        left = len(cut.speech_tokens) - cut.flow_start
+        assert left % 25 == 15 if len(voice.speech_tokens) >= 50 else cut.flow_start == 0
+        assert 0 <= cut.flow_start < 25

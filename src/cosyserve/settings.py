@@ -25,6 +25,14 @@ class Settings(BaseSettings):
     threads: int = 0
     """CPU threads of torch; 0 = as many as torch likes."""
 
+    host: str = "127.0.0.1"
+    """Where the server listens; there are no keys yet, so not on the network by default."""
+    port: int = 8080
+    slots: int = 8
+    """Requests that a worker computes at once."""
+    waiting: int = 64
+    """Requests that may wait for a worker; beyond, they are refused."""
+
     @property
     def voices(self) -> Path:
         return self.home / "voices"

@@ -10,6 +10,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from cosyserve.engine.generation import Generation
 from cosyserve.engine.lm_runner import LMRunner
 from cosyserve.engine.plan import check_text, plan
 from cosyserve.engine.session import Session, Sink, Utterance
-from cosyserve.engine.token2wav import Token2Wav
+from cosyserve.engine.token2wav import Token2Wav, Voicing
 from cosyserve.models.bistream import Bistream
 from cosyserve.models.model import Model
 
@@ -31,41 +32,81 @@ SILENCE = 1e-4  # an utterance that never gets louder is no speech
 log = logging.getLogger(__name__)
 
 
+class Rows(Protocol):
+    """What the scheduler asks of an LM: `LMRunner`, or a stand-in."""
+
+    rows: list[Generation]
+
+    @property
+    def free(self) -> int: ...
+
+    def join(self, row: Generation) -> None: ...
+
+    def leave(self, row: Generation) -> None: ...
+
+    def step(self) -> bool: ...
+
+
+class Speech(Protocol):
+    """What it asks of a token2wav."""
+
+    def advance(
+        self, voicings: Sequence[Voicing], tokens: Sequence[Sequence[int]], final: Sequence[bool]
+    ) -> list[tuple[Floats, Voicing]]: ...
+
+    def whole(
+        self, voicings: Sequence[Voicing], tokens: Sequence[Sequence[int]]
+    ) -> list[tuple[Floats, Voicing]]: ...
+
+
 class Scheduler:
     def __init__(
         self,
-        model: Model,
+        lm: Rows,
+        token2wav: Speech,
+        plan: Callable[[SpeechRequest], list[Utterance]],
         *,
         slots: int = SLOTS,
         waiting: int = WAITING,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.model, self.slots, self.limit, self.clock = model, slots, waiting, clock
-        lm, _ = model.need_lm()
-        self.lm = LMRunner(lm, slots, POSITIONS)
-        self.token2wav = Token2Wav(*model.need_token2wav())
+        self.lm, self.token2wav, self.plan = lm, token2wav, plan
+        self.slots, self.limit, self.clock = slots, waiting, clock
         self.running: list[Session] = []
         self.waiting: deque[Session] = deque()
         self._opened = self._tokens = 0
         self._lm_seconds = self._token2wav_seconds = 0.0
 
+    @classmethod
+    def of(cls, model: Model, *, slots: int = SLOTS, waiting: int = WAITING) -> Scheduler:
+        """The scheduler of a model."""
+        lm, _ = model.need_lm()
+        token2wav = Token2Wav(*model.need_token2wav())
+        return cls(
+            LMRunner(lm, slots, POSITIONS),
+            token2wav,
+            lambda request: plan(model, token2wav, request, POSITIONS),
+            slots=slots,
+            waiting=waiting,
+        )
+
     def open(self, request: SpeechRequest, sink: Sink) -> Session:
         """A new session; its chunks, or one error, go to the sink."""
-        if len(self.waiting) >= self.limit:
+        if len(self.waiting) + len(self.running) >= self.limit + self.slots:
             wait = 1.0 + len(self.waiting) / max(1, self.slots)
             raise OverloadError(f"{len(self.waiting)} requests are waiting already", wait)
-        utterances = plan(self.model, self.token2wav, request, POSITIONS)
-        session = Session(request, sink, utterances)
+        session = Session(request, sink, self.plan(request))
         self.waiting.append(session)
         self._opened += 1
         return session
 
     def push(self, session: Session, text: Sequence[int]) -> None:
         """More text ids of a session whose text arrives piece by piece."""
-        check_text(text, self.lm.lm.config.text_vocab)
         for utterance in session.utterances:
-            if isinstance(utterance.generation.text, Bistream):
-                utterance.generation.text.push(text)
+            stream = utterance.generation.text
+            if isinstance(stream, Bistream):
+                check_text(text, stream.config.text_vocab)
+                stream.push(text)
 
     def end(self, session: Session) -> None:
         """The text that arrived piece by piece is over."""

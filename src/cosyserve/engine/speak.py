@@ -15,7 +15,7 @@ from cosyserve.text import PieceTokenizer
 
 def speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
     """Audio in order; the last chunk says how the speech ended."""
-    scheduler = Scheduler(model, slots=1)
+    scheduler = Scheduler.of(model, slots=1)
     found: list[AudioChunk | CosyError] = []
     session = scheduler.open(request, found.append)
     text = None if isinstance(request.text, str) else _settled(model, request.text)

@@ -5,6 +5,7 @@ Knows no server. One call at a time; for many at once there is the server.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,14 @@ from cosyserve.contracts import (
     Mode,
     SpeechRequest,
     Voice,
-    VoiceError,
 )
 from cosyserve.engine.speak import speak
 from cosyserve.models import model as models
 from cosyserve.models import testmodel
 from cosyserve.voices.enroll import enroll
 from cosyserve.voices.file import load_voice
+
+log = logging.getLogger(__name__)
 
 
 class TTS:
@@ -73,15 +75,12 @@ class TTS:
 
     @property
     def default_voice(self) -> Voice:
-        """The model's own voice named `default`, or its first one."""
+        """The model's own voice named `default`, or its first one, or a neutral preset."""
         shipped = {file.stem: file for file in self.model.voices}
         if shipped:
             return load_voice(shipped.get("default", self.model.voices[0]))
         if self.model.config.speech:
-            raise VoiceError(
-                f"model '{self.model.config.name}' brings no voice of its own: give one "
-                "(a recording and its text)"
-            )
+            log.warning("the model brings no voice of its own: this one is nobody's, give a better")
         flow, _ = self.model.need_token2wav()
         size, mel = flow.config.speaker, flow.config.mel
         direction = np.full(size, size**-0.5, np.float32)

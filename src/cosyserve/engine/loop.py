@@ -1,0 +1,51 @@
+"""The loop that drives a scheduler: commands in between steps, sleep when there is nothing to do.
+
+Knows no process: a thread of ours runs it, or a worker's main thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from cosyserve.engine.scheduler import Scheduler
+
+Command = Callable[[Scheduler], None]
+
+log = logging.getLogger(__name__)
+
+
+class Loop:
+    def __init__(self, scheduler: Scheduler, after: Callable[[], None] = lambda: None) -> None:
+        """`after` is called after every step and every command."""
+        self.scheduler, self._after = scheduler, after
+        self._commands: SimpleQueue[Command | None] = SimpleQueue()
+
+    def submit(self, command: Command) -> None:
+        """From any thread."""
+        self._commands.put(command)
+
+    def stop(self) -> None:
+        self._commands.put(None)
+
+    def run(self) -> None:
+        """Until `stop`."""
+        busy = False
+        while True:
+            try:
+                command = self._commands.get(block=not busy)
+            except Empty:
+                pass
+            else:
+                if command is None:
+                    return
+                try:
+                    command(self.scheduler)
+                except Exception:
+                    log.exception("a command failed")
+                busy = True  # see whether it gave us something to do
+                self._after()
+                continue
+            busy = self.scheduler.step()
+            self._after()

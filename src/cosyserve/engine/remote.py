@@ -1,0 +1,270 @@
+"""Engines in worker processes, seen from the gateway's side. Knows no torch.
+
+A worker that dies ends its sessions with a `WorkerError` at once and is started again, after a
+pause that doubles while it keeps dying. A request goes to the ready worker with the least to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cosyserve.contracts import (
+    AudioChunk,
+    CheckpointError,
+    CosyError,
+    EngineStats,
+    Floats,
+    ModelInfo,
+    SpeechRequest,
+    Voice,
+    WorkerError,
+)
+from cosyserve.engine.messages import (
+    LENGTH,
+    Cancel,
+    Chunk,
+    Embed,
+    Embedded,
+    Failed,
+    FromWorker,
+    Open,
+    Ready,
+    Stats,
+    frame,
+    from_worker,
+)
+from cosyserve.voices import file as voice_file
+
+PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a start, by starts that failed in a row
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    model: str
+    device: str = "auto"
+    dtype: str = "auto"
+    threads: int = 0
+    slots: int = 8
+    waiting: int = 64
+
+    def command(self, fd: int) -> list[str]:
+        words = (self.model, self.device, self.dtype, self.threads, self.slots, self.waiting)
+        return [sys.executable, "-m", "cosyserve.engine.worker", str(fd), *map(str, words)]
+
+
+class WorkerEngine:
+    """One worker process. Implements `contracts.Engine`."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self.options = options
+        self._info: ModelInfo | None = None
+        self._stats = EngineStats(ready=False, waiting=0, running=0)
+        self._pending: dict[int, asyncio.Queue[AudioChunk | CosyError | Voice]] = {}
+        self._numbers = itertools.count()
+        self._writer: asyncio.StreamWriter | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started: asyncio.Future[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Returns when the worker is ready; a model that can't be loaded is an error."""
+        self._started = asyncio.get_running_loop().create_future()
+        self._keeper = asyncio.create_task(self._keep())
+        await self._started
+
+    @property
+    def model(self) -> ModelInfo:
+        if self._info is None:
+            raise WorkerError("the worker is not ready yet")
+        return self._info
+
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
+
+    def stats(self) -> EngineStats:
+        return self._stats
+
+    async def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk]:
+        number, found = self._register()
+        try:
+            self._send(Open.of(number, request))
+            while True:
+                item = await found.get()
+                if isinstance(item, CosyError):
+                    raise item
+                assert isinstance(item, AudioChunk)
+                yield item
+                if item.final:
+                    return
+        finally:
+            if self._pending.pop(number, None):
+                with contextlib.suppress(WorkerError):
+                    self._send(Cancel(number))
+
+    async def embed(
+        self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str
+    ) -> Voice:
+        number, found = self._register()
+        try:
+            self._send(Embed(number, samples.tobytes(), rate, text, name, language, consent))
+            item = await found.get()
+        finally:
+            self._pending.pop(number, None)
+        if isinstance(item, CosyError):
+            raise item
+        assert isinstance(item, Voice)
+        return item
+
+    async def close(self) -> None:
+        if self._keeper:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+
+    def _register(self) -> tuple[int, asyncio.Queue[Any]]:
+        number: int = next(self._numbers)
+        found: asyncio.Queue[AudioChunk | CosyError | Voice] = asyncio.Queue()
+        self._pending[number] = found
+        return number, found
+
+    def _send(self, message: Open | Cancel | Embed) -> None:
+        if self._writer is None or not self._stats.ready:
+            raise WorkerError("the worker is being started: try again in a moment")
+        self._writer.write(frame(message))
+
+    async def _keep(self) -> None:
+        """Starts the worker, and again whenever it dies."""
+        failures = 0
+        while True:
+            lived = await self._live()
+            failures = 0 if lived else failures + 1
+            if self._started and not self._started.done() and failures >= len(PAUSES):
+                self._started.set_exception(WorkerError("the worker dies at every start"))
+                return
+            await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
+
+    async def _live(self) -> bool:
+        """One life of the worker. True: it was ready before it died."""
+        ours, theirs = socket.socketpair()
+        self._process = subprocess.Popen(
+            self.options.command(theirs.fileno()),
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the gateway, which lets streams finish
+        )
+        theirs.close()
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        try:
+            while True:
+                (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+                self._take(from_worker.decode(await reader.readexactly(length)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            log.warning("worker %d died", self._process.pid)
+        finally:
+            lived, self._stats = self._stats.ready, replace(self._stats, ready=False)
+            self._writer.close()
+            self._end_all(WorkerError("the worker died while it was speaking"))
+            await self._reap(self._process)
+        return lived
+
+    def _take(self, message: FromWorker) -> None:
+        if isinstance(message, Ready):
+            voices = {
+                name: voice_file.from_bytes(data, name) for name, data in message.voices.items()
+            }
+            self._info = ModelInfo(
+                message.name, message.family, message.fingerprint, message.speech, voices
+            )
+            self._stats = EngineStats(ready=True, waiting=0, running=0)
+            if self._started and not self._started.done():
+                self._started.set_result(None)
+        elif isinstance(message, Stats):
+            self._stats = EngineStats(
+                True,
+                message.waiting,
+                message.running,
+                message.sessions,
+                message.tokens,
+                message.lm_seconds,
+                message.token2wav_seconds,
+            )
+        elif isinstance(message, Failed) and message.id < 0:
+            if self._started and not self._started.done():
+                self._started.set_exception(CheckpointError(message.message))
+        elif found := self._pending.get(message.id):
+            if isinstance(message, Chunk):
+                found.put_nowait(message.chunk())
+            elif isinstance(message, Embedded):
+                found.put_nowait(voice_file.from_bytes(message.voice, "voice"))
+            else:
+                found.put_nowait(message.error())
+
+    def _end_all(self, error: WorkerError) -> None:
+        for found in self._pending.values():
+            found.put_nowait(error)
+
+    @staticmethod
+    async def _reap(process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        await asyncio.to_thread(process.wait)
+
+
+class WorkerPool:
+    """Several workers as one engine. Implements `contracts.Engine`."""
+
+    def __init__(self, workers: Sequence[WorkerEngine]) -> None:
+        self.workers = workers
+
+    async def start(self) -> None:
+        await asyncio.gather(*(worker.start() for worker in self.workers))
+
+    @property
+    def model(self) -> ModelInfo:
+        return self.workers[0].model
+
+    async def open(self, request: SpeechRequest) -> AsyncIterator[AudioChunk]:
+        # Chosen when the first chunk is asked for: only then does the load count this request.
+        async with contextlib.aclosing(self._least_loaded().open(request)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def embed(
+        self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str
+    ) -> Voice:
+        about = {"name": name, "language": language, "consent": consent}
+        return await self._least_loaded().embed(samples, rate, text, **about)
+
+    def stats(self) -> EngineStats:
+        every = [worker.stats() for worker in self.workers]
+        return EngineStats(
+            any(s.ready for s in every),
+            sum(s.waiting for s in every),
+            sum(s.running for s in every),
+            sum(s.sessions for s in every),
+            sum(s.tokens for s in every),
+            sum(s.lm_seconds for s in every),
+            sum(s.token2wav_seconds for s in every),
+        )
+
+    async def close(self) -> None:
+        await asyncio.gather(*(worker.close() for worker in self.workers))
+
+    def _least_loaded(self) -> WorkerEngine:
+        def load(worker: WorkerEngine) -> tuple[bool, int]:
+            stats = worker.stats()
+            return not stats.ready, max(stats.waiting + stats.running, len(worker._pending))
+
+        return min(self.workers, key=load)

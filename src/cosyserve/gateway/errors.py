@@ -1,0 +1,121 @@
+"""Every error as OpenAI's envelope: {"error": {"message", "type", "param", "code"}}.
+
+Knows no route. What is not meant for a client stays out of the envelope.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import NoReturn
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from cosyserve.contracts import (
+    AudioError,
+    CosyError,
+    InputError,
+    OverloadError,
+    VoiceError,
+    WorkerError,
+)
+
+
+class ErrorBody(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorEnvelope(BaseModel):
+    error: ErrorBody
+
+
+class ClientLeft(Exception):  # noqa: N818 - an event, nobody's fault
+    """The client closed its connection before it had its answer."""
+
+
+class Refusal(HTTPException):
+    """An answer that is an error. It is an HTTPException because FastAPI lets only those pass
+    while it reads a body."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: str,
+        *,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, message, headers)
+        self.code = code
+        self.param = param
+
+    @property
+    def envelope(self) -> ErrorEnvelope:
+        if self.status_code == HTTPStatus.TOO_MANY_REQUESTS:
+            kind = "rate_limit_error"
+        elif self.status_code >= 500:
+            kind = "server_error"
+        else:
+            kind = "invalid_request_error"
+        body = ErrorBody(message=self.detail, type=kind, param=self.param, code=self.code)
+        return ErrorEnvelope(error=body)
+
+    @property
+    def response(self) -> JSONResponse:
+        return JSONResponse(self.envelope.model_dump(), self.status_code, self.headers)
+
+
+def retry_after(seconds: float) -> dict[str, str]:
+    return {"Retry-After": str(max(1, math.ceil(seconds)))}
+
+
+def refusal(error: Exception) -> Refusal:
+    """What a client is told of an error."""
+    match error:
+        case Refusal():
+            return error
+        case HTTPException():
+            code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
+            return Refusal(error.status_code, error.detail, code, headers=error.headers)
+        case RequestValidationError() | ValidationError():
+            return _invalid(error)
+        case OverloadError():
+            headers = retry_after(error.retry_after)
+            return Refusal(429, str(error), "overloaded", headers=headers)
+        case InputError():
+            return Refusal(400, str(error), "invalid_input")
+        case AudioError():
+            return Refusal(400, str(error), "invalid_audio")
+        case VoiceError():
+            return Refusal(400, str(error), "invalid_voice")
+        case WorkerError():
+            return Refusal(503, str(error), "engine_unavailable", headers=retry_after(1))
+        case CosyError():
+            return Refusal(500, str(error), "engine_failed")
+        case _:
+            return Refusal(500, "internal error; the server's log has the details", "internal")
+
+
+def _invalid(error: RequestValidationError | ValidationError) -> Refusal:
+    """The first of the faults, with the name of its field."""
+    first = error.errors()[0]
+    where = [str(part) for part in first["loc"] if part != "body"]
+    if first["type"] == "json_invalid":
+        return Refusal(400, f"the body is not JSON: {first['msg']}", "invalid_json")
+    param = where[0] if where else None
+    message = f"{param}: {first['msg']}" if param else str(first["msg"])
+    return Refusal(400, message, "invalid_value", param=param)
+
+
+async def pass_on(request: Request, error: Exception) -> NoReturn:
+    """An exception handler that leaves the error to the one place where all are answered."""
+    raise error

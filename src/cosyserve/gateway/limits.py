@@ -1,0 +1,149 @@
+"""How much a client may ask for: bytes, characters, seconds, requests at once.
+
+A request is also over, at any point, once its client has left. Knows no route and no engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NoReturn
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cosyserve.gateway.errors import ClientLeft, Refusal, retry_after
+from cosyserve.gateway.trace import Record
+
+ALWAYS_ANSWERED = frozenset({"/health", "/ready", "/metrics"})
+
+
+@dataclass(frozen=True)
+class Limits:
+    body_bytes: int = 16 << 20
+    input_characters: int = 4096
+    requests: int = 512  # at once; the engine has its own, shorter queue
+    seconds: float = 600.0  # of one request, its client's slowness included
+    shutdown_seconds: float = 30.0  # that running requests have left after SIGTERM
+
+
+class Gate:
+    """Counts the requests inside, and lets nobody in any more once it is closed."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self.inside = 0
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    @contextmanager
+    def passage(self) -> Iterator[None]:
+        if self.closed:
+            headers = {"Connection": "close"} | retry_after(1)
+            raise Refusal(503, "the server is shutting down", "shutting_down", headers=headers)
+        if self.inside >= self._capacity:
+            message = f"{self._capacity} requests are being served, which is the limit; try later"
+            raise Refusal(429, message, "too_many_requests", headers=retry_after(1))
+        self.inside += 1
+        try:
+            yield
+        finally:
+            self.inside -= 1
+
+
+class Guard:
+    """ASGI middleware that holds every request to the limits."""
+
+    def __init__(self, app: ASGIApp, limits: Limits, gate: Gate) -> None:
+        self._app = app
+        self._limits = limits
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in ALWAYS_ANSWERED:
+            await self._app(scope, receive, send)
+            return
+        with self._gate.passage():
+            _check_announced(scope, self._limits.body_bytes)
+            await self._run(scope, receive, send)
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = Body(receive, self._limits.body_bytes, scope["state"]["record"])
+        try:
+            async with asyncio.timeout(self._limits.seconds) as time_left:
+                watch = asyncio.create_task(body.expire_when_client_leaves(time_left))
+
+                async def send_and_see(message: Message) -> None:
+                    if message["type"] == "http.response.body" and not message.get("more_body"):
+                        watch.cancel()  # whoever leaves from here on has got everything
+                    await send(message)
+
+                try:
+                    await self._app(scope, body.receive, send_and_see)
+                finally:
+                    watch.cancel()
+        except Exception as error:
+            if body.left:
+                raise ClientLeft from error
+            if time_left.expired():
+                raise _too_slow(self._limits.seconds, body) from error
+            raise
+
+
+class Body:
+    """The receiving side of a request: counts bytes, and tells when the client has left."""
+
+    def __init__(self, receive: Receive, limit: int, record: Record) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._record = record
+        self._taken = 0
+        self._whole = asyncio.Event()
+        self.left = False
+
+    @property
+    def whole(self) -> bool:
+        return self._whole.is_set()
+
+    async def receive(self) -> Message:
+        if self.whole:
+            await asyncio.Future()  # the only message to come is the watch's business
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self.left = True
+            raise ClientLeft
+        self._taken += len(message.get("body", b""))
+        if self._taken > self._limit:
+            _too_large(self._limit)
+        if not message.get("more_body"):
+            self._whole.set()
+            self._record.body_pending = False
+        return message
+
+    async def expire_when_client_leaves(self, time_left: asyncio.Timeout) -> None:
+        await self._whole.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.left = True
+        time_left.reschedule(0)
+
+
+def _check_announced(scope: Scope, limit: int) -> None:
+    announced = dict(scope["headers"]).get(b"content-length", b"0")
+    if announced.isdigit() and int(announced) > limit:
+        _too_large(limit)
+
+
+def _too_large(limit: int) -> NoReturn:
+    message = f"the body is larger than the limit of {limit} bytes"
+    raise Refusal(413, message, "body_too_large")
+
+
+def _too_slow(seconds: float, body: Body) -> Refusal:
+    if not body.whole:
+        return Refusal(408, f"the body took more than {seconds:g} s", "timeout")
+    message = f"the request took more than {seconds:g} s, which is the limit"
+    return Refusal(504, message, "timeout")

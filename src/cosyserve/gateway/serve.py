@@ -1,0 +1,96 @@
+"""The server process: a socket, signals, and an orderly end. Knows no route.
+
+To be awaited in a uvloop; see `cosyserve serve`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from cosyserve.contracts import Engine, InputError
+from cosyserve.gateway.app import create_app
+from cosyserve.gateway.known_voices import VoiceStore
+from cosyserve.gateway.limits import Gate, Limits
+from cosyserve.gateway.status import NOT_SPEECH
+
+BACKLOG = 2048
+STRAGGLER_SECONDS = 1  # for connections that are still open once the time to finish is over
+
+
+async def serve(engine: Engine, store: VoiceStore, host: str, port: int, limits: Limits) -> None:
+    """Serves until SIGTERM or SIGINT, then lets running requests finish and closes the engine."""
+    try:
+        with _listener(host, port) as listener:
+            app = create_app(engine, store, limits)
+            await Server(app, engine, limits).serve(sockets=[listener])
+    finally:
+        await engine.close()
+
+
+class Server(uvicorn.Server):
+    def __init__(self, app: FastAPI, engine: Engine, limits: Limits) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                log_level="critical",  # requests are logged by the application, with their ids
+                backlog=BACKLOG,
+                timeout_graceful_shutdown=STRAGGLER_SECONDS,
+            )
+        )
+        self._engine = engine
+        self._gate: Gate = app.state.gate
+        self._seconds_to_finish = limits.shutdown_seconds
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or []:
+            note = "" if self._engine.model.speech else f" ({NOT_SPEECH})"
+            print(f"listening on {_address(listener)}{note}", flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """New requests still come in, and are told to go elsewhere, while the old ones finish."""
+        self._gate.close()
+        until = time.monotonic() + self._seconds_to_finish
+        while self._gate.inside and time.monotonic() < until and not self.force_exit:
+            await asyncio.sleep(0.05)
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Unlike uvicorn's own, doesn't raise the signal again: the end was in good order."""
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGINT, signal.SIGTERM)
+        for number in signals:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise InputError(
+            f"can't listen on {host} port {port}: {error.strerror}; choose another with --port"
+        ) from error
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

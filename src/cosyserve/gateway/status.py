@@ -1,0 +1,82 @@
+"""Routes: models, health, readiness, metrics. Knows no speech."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
+
+from cosyserve.contracts import Engine, ModelInfo
+from cosyserve.gateway.errors import Refusal
+from cosyserve.gateway.limits import Gate
+from cosyserve.gateway.metrics import Metrics
+
+# Programs written for OpenAI's service name these; they get the model that is loaded.
+OPENAI_MODELS = frozenset({"tts-1", "tts-1-hd", "gpt-4o-mini-tts"})
+NOT_SPEECH = "test model: not speech"
+
+
+class ModelEntry(BaseModel):
+    id: str
+    object: str = "model"
+    created: int
+    owned_by: str = "cosyserve"
+    description: str
+
+
+class ModelList(BaseModel):
+    object: str = "list"
+    data: list[ModelEntry]
+
+
+class Health(BaseModel):
+    status: str
+
+
+def check_model(model: ModelInfo, name: str) -> None:
+    if name != model.name and name not in OPENAI_MODELS:
+        message = f"no model named '{name:.80}'; this server runs '{model.name}'"
+        raise Refusal(404, message, "model_not_found", param="model")
+
+
+def describe(model: ModelInfo) -> str:
+    return model.family if model.speech else NOT_SPEECH
+
+
+def routes(engine: Engine, metrics: Metrics, gate: Gate) -> APIRouter:
+    router = APIRouter(tags=["status"])
+    created = int(time.time())
+
+    def entry() -> ModelEntry:
+        model = engine.model
+        return ModelEntry(id=model.name, created=created, description=describe(model))
+
+    @router.get("/v1/models")
+    async def list_models() -> ModelList:
+        return ModelList(data=[entry()])
+
+    @router.get("/v1/models/{name:path}")
+    async def show_model(name: str) -> ModelEntry:
+        check_model(engine.model, name)
+        return entry()
+
+    @router.get("/health")
+    async def health() -> Health:
+        """This process is alive."""
+        return Health(status="ok")
+
+    @router.get("/ready", responses={503: {"model": Health, "description": "Not now."}})
+    async def ready() -> JSONResponse:
+        """The engine can speak."""
+        good = engine.stats().ready and not gate.closed
+        health = Health(status="ready" if good else "not ready")
+        return JSONResponse(health.model_dump(), 200 if good else 503)
+
+    @router.get("/metrics", response_class=Response)
+    async def prometheus() -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    return router

@@ -1,0 +1,123 @@
+"""One record, one id and one log line per request; every error of a request is answered here.
+
+Knows the length of a text, never the text. Knows no route.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+import uuid
+from dataclasses import dataclass, field
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cosyserve.contracts import CosyError
+from cosyserve.gateway.errors import ClientLeft, Refusal, refusal
+from cosyserve.gateway.metrics import Metrics
+
+SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+CLIENT_LEFT = 499  # what nginx calls it; nobody receives it
+
+log = logging.getLogger("cosyserve.gateway")
+
+
+@dataclass
+class Record:
+    """What is known of a request, filled in while it is served."""
+
+    request_id: str
+    method: str
+    path: str
+    body_pending: bool  # the client has announced more than was read
+    begun: float = field(default_factory=time.perf_counter)
+    status: int = 0
+    bytes_out: int = 0
+    characters: int = 0
+    first_audio: float | None = None  # seconds after `begun`
+    spoken: float | None = None  # seconds from the engine's start to its last chunk
+    audio_seconds: float = 0.0
+    underruns: int = 0
+    finish: str = ""
+    error: str = ""
+
+    def line(self, seconds: float) -> str:
+        facts: dict[str, object] = {
+            "request_id": self.request_id,
+            "method": self.method,
+            "path": self.path,
+            "status": self.status,
+            "seconds": round(seconds, 4),
+        }
+        if self.error:
+            facts["error"] = self.error
+        if self.characters:
+            facts["characters"] = self.characters
+        if self.first_audio is not None:
+            facts["first_audio_ms"] = round(1000 * self.first_audio, 1)
+            facts["audio_s"] = round(self.audio_seconds, 3)
+            facts["underruns"] = self.underruns
+            facts["finish"] = self.finish
+        return json.dumps(facts, ensure_ascii=False)
+
+
+class Trace:
+    """ASGI middleware, the outermost: nothing of a request escapes it unlogged or unanswered."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        record = Record(_request_id(headers), scope["method"], scope["path"], _has_body(headers))
+        scope.setdefault("state", {})["record"] = record
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                answered = MutableHeaders(scope=message)
+                answered["x-request-id"] = record.request_id
+                if record.body_pending:  # whatever still comes is not the next request
+                    answered["connection"] = "close"
+            else:
+                record.bytes_out += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except ClientLeft:
+            record.status = CLIENT_LEFT
+        except Exception as error:
+            refused = self._note(record, error)
+            if record.status:
+                raise  # a stream that has begun can only be cut
+            await refused.response(scope, receive, send_with_id)
+        finally:
+            seconds = time.perf_counter() - record.begun
+            route = getattr(scope.get("route"), "path", "none")
+            self._metrics.observe(record, route, seconds)
+            log.info("%s", record.line(seconds))
+
+    def _note(self, record: Record, error: Exception) -> Refusal:
+        refused = refusal(error)
+        record.error = refused.code
+        self._metrics.refused(refused.code)
+        if refused.status_code >= 500 and not isinstance(error, CosyError | Refusal):
+            log.error("request_id=%s unexpected error", record.request_id, exc_info=error)
+        return refused
+
+
+def _request_id(headers: Headers) -> str:
+    given = headers.get("x-request-id", "")
+    return given if SANE_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+
+
+def _has_body(headers: Headers) -> bool:
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers

@@ -1,0 +1,126 @@
+"""Routes: listing, learning, reading and removing voices. Knows no speech."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Form, Response, UploadFile
+from pydantic import BaseModel
+
+from cosyserve.contracts import TOKENS_PER_SECOND, Engine, Voice, VoiceError
+from cosyserve.gateway.decoding import Decoder
+from cosyserve.gateway.known_voices import KnownVoices
+from cosyserve.gateway.requests import MAX_TEXT
+from cosyserve.voices.file import from_bytes, to_bytes
+
+Line = Annotated[str, Form(max_length=MAX_TEXT)]
+RequiredLine = Annotated[str, Form(min_length=1, max_length=MAX_TEXT, pattern=r"\S")]
+
+
+class VoiceEntry(BaseModel):
+    id: str
+    object: str = "voice"
+    shipped: bool
+
+
+class VoiceList(BaseModel):
+    object: str = "list"
+    data: list[VoiceEntry]
+
+
+class VoiceDetails(VoiceEntry):
+    language: str
+    prompt_text: str
+    prompt_seconds: float
+    consent: str
+    created: str
+    family: str
+    fingerprint: str
+    content_hash: str
+
+
+def routes(engine: Engine, voices: KnownVoices, decoder: Decoder) -> APIRouter:
+    router = APIRouter(prefix="/v1/audio/voices", tags=["voices"])
+
+    def details(name: str, voice: Voice) -> VoiceDetails:
+        return VoiceDetails(
+            id=name,
+            shipped=voices.is_shipped(name),
+            language=voice.language,
+            prompt_text=voice.prompt_text,
+            prompt_seconds=len(voice.speech_tokens) / TOKENS_PER_SECOND,
+            consent=voice.consent,
+            created=voice.created,
+            family=voice.family,
+            fingerprint=voice.fingerprint,
+            content_hash=voice.content_hash,
+        )
+
+    @router.get("")
+    async def list_voices() -> VoiceList:
+        entries = [
+            VoiceEntry(id=name, shipped=voices.is_shipped(name)) for name in await voices.names()
+        ]
+        return VoiceList(data=entries)
+
+    @router.post("", status_code=201)
+    async def add_voice(
+        name: Annotated[str, Form()],
+        consent: RequiredLine,
+        file: UploadFile,
+        text: Line = "",
+        language: Annotated[str, Form(max_length=32)] = "",
+    ) -> VoiceDetails:
+        """Learns a voice from a recording, or keeps a voice file."""
+        await voices.check_free(name)
+        data = await file.read()
+        if _is_voice_file(data):
+            kept = await asyncio.to_thread(from_bytes, data, "the voice file")
+            _check_fits(kept, engine)
+            voice = replace(kept, name=name, consent=consent)
+        else:
+            audio = await decoder.decode(data)
+            voice = await engine.embed(
+                audio.samples, audio.rate, text, name=name, language=language, consent=consent
+            )
+        await voices.put(name, voice)
+        return details(name, voice)
+
+    @router.get("/{name}")
+    async def show_voice(name: str) -> VoiceDetails:
+        return details(name, await voices.get(name))
+
+    @router.get("/{name}/file", response_class=Response, responses=VOICE_FILE)
+    async def voice_file(name: str) -> Response:
+        data = await asyncio.to_thread(to_bytes, await voices.get(name))
+        disposition = f"attachment; filename*=UTF-8''{quote(name, safe='')}.safetensors"
+        return Response(
+            data,
+            media_type="application/octet-stream",
+            headers={"Content-Disposition": disposition},
+        )
+
+    @router.delete("/{name}", status_code=204)
+    async def remove_voice(name: str) -> None:
+        await voices.remove(name)
+
+    return router
+
+
+VOICE_FILE: dict[int | str, dict[str, object]] = {
+    200: {"content": {"application/octet-stream": {}}, "description": "A safetensors file."}
+}
+
+
+def _is_voice_file(data: bytes) -> bool:
+    """A safetensors file is the length of its header, in 8 bytes, and JSON; no recording is."""
+    return data[8:9] == b"{"
+
+
+def _check_fits(voice: Voice, engine: Engine) -> None:
+    ours, theirs = engine.model.fingerprint, voice.fingerprint
+    if voice.family != engine.model.family or (ours and theirs and ours != theirs):
+        raise VoiceError("the voice file was made by another model: send its recording instead")

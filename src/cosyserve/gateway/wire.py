@@ -1,0 +1,83 @@
+"""How speech stands in the body of an answer: bare audio, or Server-Sent Events around it.
+
+Called from worker threads, one at a time. Knows no engine and no connection.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Literal, Protocol
+
+from pydantic import BaseModel
+
+from cosyserve.audio import MEDIA_TYPES, AudioFormat, Encoder
+from cosyserve.contracts import Floats
+from cosyserve.gateway.errors import Refusal
+
+
+class Usage(BaseModel):
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+
+
+class Wire(Protocol):
+    media_type: str
+
+    def push(self, samples: Floats) -> bytes: ...
+
+    def finish(self, usage: Usage) -> bytes: ...
+
+    def failure(self, refused: Refusal) -> bytes | None:
+        """Bytes that tell of an error behind audio that has left; None if there are none."""
+        ...
+
+
+class BareAudio:
+    def __init__(self, audio_format: AudioFormat, sample_rate: int | None) -> None:
+        self.media_type = MEDIA_TYPES[audio_format]
+        self._encoder = Encoder(audio_format, out_rate=sample_rate)
+
+    def push(self, samples: Floats) -> bytes:
+        return self._encoder.push(samples)
+
+    def finish(self, usage: Usage) -> bytes:
+        return self._encoder.finish()
+
+    def failure(self, refused: Refusal) -> bytes | None:
+        return None
+
+
+class AudioEvents:
+    media_type = "text/event-stream"
+
+    def __init__(self, audio_format: AudioFormat, sample_rate: int | None) -> None:
+        self._encoder = Encoder(audio_format, out_rate=sample_rate)
+
+    def push(self, samples: Floats) -> bytes:
+        return _delta(self._encoder.push(samples))
+
+    def finish(self, usage: Usage) -> bytes:
+        done = _event({"type": "speech.audio.done", "usage": usage.model_dump()})
+        return _delta(self._encoder.finish()) + done
+
+    def failure(self, refused: Refusal) -> bytes | None:
+        return _event({"type": "error"} | refused.envelope.model_dump())
+
+
+def open_wire(
+    stream_format: Literal["audio", "sse"], audio_format: AudioFormat, sample_rate: int | None
+) -> Wire:
+    kind = AudioEvents if stream_format == "sse" else BareAudio
+    return kind(audio_format, sample_rate)
+
+
+def _delta(audio: bytes) -> bytes:
+    if not audio:  # a codec may still be collecting its first frame
+        return b""
+    return _event({"type": "speech.audio.delta", "audio": base64.b64encode(audio).decode()})
+
+
+def _event(data: dict[str, object]) -> bytes:
+    return b"data: " + json.dumps(data).encode() + b"\n\n"

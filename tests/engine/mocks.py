@@ -1,0 +1,119 @@
+"""An LM that counts and a token2wav that hums: the scheduler without weights, in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cosyserve.contracts import CosyError, Floats, SpeechRequest, Voice
+from cosyserve.engine.generation import Generation, WholeText
+from cosyserve.engine.scheduler import Scheduler
+from cosyserve.engine.session import Utterance
+from cosyserve.models.config import LMConfig
+
+CONFIG = LMConfig(text_vocab=1000)
+VOICE = Voice("", np.zeros(0, np.int32), np.zeros((0, 80), np.float32), np.ones(4, np.float32))
+
+
+@dataclass
+class CountingLM:
+    """Every row says as many tokens as its prompt is long, one a step."""
+
+    slots: int
+    rows: list[Generation] = field(default_factory=list)
+
+    @property
+    def free(self) -> int:
+        return self.slots - len(self.rows)
+
+    def join(self, row: Generation) -> None:
+        assert self.free
+        row.quota = len(row.want())  # type: ignore[attr-defined]
+        self.rows.append(row)
+
+    def leave(self, row: Generation) -> None:
+        self.rows.remove(row)
+
+    def step(self) -> bool:
+        for row in self.rows:
+            row.want()
+            row.pending.clear()
+            over = len(row.tokens) >= row.quota  # type: ignore[attr-defined]
+            row.take(CONFIG.eos if over else len(row.tokens))
+        return bool(self.rows)
+
+
+@dataclass(frozen=True)
+class Humming:
+    """A voicing that remembers how many tokens it has spoken."""
+
+    name: str
+    spoken: int = 0
+    prompt_tokens: int = 0
+    grid: int = 25
+    lookahead: int = 3
+
+
+@dataclass
+class HummingToken2Wav:
+    calls: list[list[str]] = field(default_factory=list)  # who was voiced together
+    broken: set[str] = field(default_factory=set)
+    silent: set[str] = field(default_factory=set)
+
+    def advance(
+        self, voicings: Sequence[Humming], tokens: Sequence[Sequence[int]], final: Sequence[bool]
+    ) -> list[tuple[Floats, Humming]]:
+        self.calls.append([v.name for v in voicings])
+        return [self._one(*row) for row in zip(voicings, tokens, final, strict=True)]
+
+    def whole(
+        self, voicings: Sequence[Humming], tokens: Sequence[Sequence[int]]
+    ) -> list[tuple[Floats, Humming]]:
+        return self.advance(voicings, tokens, [True] * len(voicings))
+
+    def _one(self, v: Humming, tokens: Sequence[int], last: bool) -> tuple[Floats, Humming]:
+        if v.name in self.broken:
+            raise CosyError(f"{v.name} is broken")
+        end = len(tokens) - (0 if last else v.lookahead)
+        level = 0.0 if v.name in self.silent else 0.5
+        samples = np.full(960 * (end - v.spoken), level, np.float32)
+        return samples, Humming(v.name, end)
+
+
+def request(name: str, tokens: int, stream: bool = True) -> SpeechRequest:
+    return SpeechRequest(f"{name}:{tokens}", VOICE, stream=stream)
+
+
+def plan(asked: SpeechRequest) -> list[Utterance]:
+    """'name:tokens' becomes one utterance per '+' of so many tokens."""
+    assert isinstance(asked.text, str)
+    name, _, sizes = asked.text.partition(":")
+
+    def utterance(size: int) -> Utterance:
+        def make(attempt: int) -> Generation:
+            text = WholeText(CONFIG, [0] * size, 0)
+            return Generation(text, asked.seed + attempt, asked.sampling, 10_000)
+
+        return Utterance(make(0), Humming(name), asked.stream, make)  # type: ignore[arg-type]
+
+    return [utterance(int(size)) for size in sizes.split("+")]
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def mock_scheduler(
+    slots: int = 4, waiting: int = 8
+) -> tuple[Scheduler, HummingToken2Wav, CountingLM, Clock]:
+    lm, token2wav, clock = CountingLM(slots), HummingToken2Wav(), Clock()
+    scheduler = Scheduler(lm, token2wav, plan, slots=slots, waiting=waiting, clock=clock)
+    return scheduler, token2wav, lm, clock

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cosyserve.contracts import AudioChunk, CosyError, OverloadError
+from cosyserve.engine.scheduler import Scheduler
+from tests.engine.mocks import mock_scheduler, request
+
+Heard = list[AudioChunk | CosyError]
+
+
+def run(scheduler: Scheduler, steps: int = 10_000) -> None:
+    for _ in range(steps):
+        if not scheduler.step():
+            return
+    raise AssertionError("never at rest")
+
+
+def seconds(heard: Heard) -> float:
+    return sum(len(c.samples) for c in heard if isinstance(c, AudioChunk)) / 24_000
+
+
+def test_sessions_join_and_leave_and_each_gets_its_own() -> None:
+    scheduler, _, lm, _ = mock_scheduler()
+    heard: dict[str, Heard] = {}
+    for name, tokens in (("a", 30), ("b", 100), ("c", 7)):
+        heard[name] = []
+        scheduler.open(request(name, tokens), heard[name].append)
+        scheduler.step()
+    run(scheduler)
+    assert {name: seconds(found) * 25 for name, found in heard.items()} == {
+        "a": pytest.approx(30),
+        "b": pytest.approx(100),
+        "c": pytest.approx(7),
+    }
+    assert all(found[-1].finish == "stop" for found in heard.values())
+    assert lm.rows == []
+    scheduler.check_idle()
+
+
+def test_first_chunks_go_first() -> None:
+    scheduler, token2wav, _, _ = mock_scheduler()
+    scheduler.open(request("old", 200), lambda _: None)
+    while not token2wav.calls:
+        scheduler.step()
+    token2wav.calls.clear()
+    scheduler.open(request("new", 26), lambda _: None)
+    while len(token2wav.calls) < 2:
+        scheduler.step()
+    run(scheduler)
+    first_new = next(i for i, names in enumerate(token2wav.calls) if "new" in names)
+    assert token2wav.calls[first_new] == ["new"]  # not in one call with later chunks
+
+
+def test_later_chunks_go_by_what_listeners_still_have() -> None:
+    scheduler, token2wav, _, clock = mock_scheduler()
+    sessions = {n: scheduler.open(request(n, 60), lambda _: None) for n in ("rich", "poor")}
+    while not all(session.first_sent is not None for session in sessions.values()):
+        scheduler.step()
+    clock.now = 0.5
+    sessions["rich"].samples += 24_000
+    scheduler.token2wav = token2wav
+    due = []
+    while len(due) < 2:
+        scheduler._admit()
+        scheduler._advance_lm()
+        due = scheduler._due()
+    assert [session.utterances[0].voicing.name for session in due] == ["poor", "rich"]
+
+
+def test_cancelling_frees_everything_at_once() -> None:
+    scheduler, _, lm, _ = mock_scheduler(slots=2)
+    heard: Heard = []
+    running = scheduler.open(request("a", 500), heard.append)
+    waiting = [scheduler.open(request("b", 5), heard.append) for _ in range(3)]
+    for _ in range(3):
+        scheduler.step()
+    assert len(lm.rows) == 2
+    for session in (running, *waiting):
+        scheduler.cancel(session)
+    scheduler.check_idle()
+    before = len(heard)
+    run(scheduler)
+    assert len(heard) == before
+
+
+@given(st.lists(st.tuples(st.integers(1, 120), st.integers(0, 80)), min_size=1, max_size=12))
+def test_whoever_leaves_whenever_nothing_is_left(clients: list[tuple[int, int]]) -> None:
+    scheduler, _, _, _ = mock_scheduler(slots=3, waiting=20)
+    opened = [
+        (scheduler.open(request(str(i), tokens), lambda _: None), leaves)
+        for i, (tokens, leaves) in enumerate(clients)
+    ]
+    for step in range(400):
+        scheduler.step()
+        for session, leaves in opened:
+            if leaves == step:
+                scheduler.cancel(session)
+    scheduler.check_idle()
+
+
+def test_a_full_queue_refuses_at_once() -> None:
+    scheduler, _, _, _ = mock_scheduler(slots=1, waiting=2)
+    for _ in range(3):  # one runs, two wait
+        scheduler.open(request("a", 5), lambda _: None)
+    with pytest.raises(OverloadError) as refused:
+        scheduler.open(request("b", 5), lambda _: None)
+    assert refused.value.retry_after > 0
+    run(scheduler)
+    scheduler.open(request("c", 5), lambda _: None)
+
+
+def test_nobody_is_starved() -> None:
+    scheduler, _, _, _ = mock_scheduler(slots=2, waiting=50)
+    order: list[str] = []
+    for i in range(10):
+        scheduler.open(request(str(i), 20), lambda c, i=i: c.final and order.append(str(i)))
+    run(scheduler)
+    assert order == [str(i) for i in range(10)]
+
+
+def test_a_broken_session_does_not_take_others_along() -> None:
+    scheduler, token2wav, _, _ = mock_scheduler()
+    token2wav.broken = {"bad"}
+    heard: dict[str, Heard] = {"good": [], "bad": [], "fine": []}
+    for name, found in heard.items():
+        scheduler.open(request(name, 30), found.append)
+    run(scheduler)
+    assert seconds(heard["good"]) == seconds(heard["fine"]) == pytest.approx(30 / 25)
+    (error,) = heard["bad"]
+    assert "bad is broken" in str(error)
+    scheduler.check_idle()
+
+
+def test_an_lm_that_fails_ends_its_sessions_with_an_error() -> None:
+    scheduler, _, lm, _ = mock_scheduler()
+    heard: Heard = []
+    scheduler.open(request("a", 30), heard.append)
+    scheduler.step()
+    lm.step = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    scheduler.step()
+    (error,) = heard
+    assert isinstance(error, CosyError)
+    scheduler.check_idle()
+
+
+def test_nothing_said_is_tried_once_more_and_then_told() -> None:
+    scheduler, _, _, _ = mock_scheduler()
+    heard: Heard = []
+    session = scheduler.open(request("a", 0), heard.append)
+    run(scheduler)
+    (error,) = heard
+    assert "before it said anything" in str(error)
+    assert session.attempts == 1
+
+
+def test_silence_is_no_success() -> None:
+    scheduler, token2wav, _, _ = mock_scheduler()
+    token2wav.silent = {"a"}
+    heard: Heard = []
+    scheduler.open(request("a", 10, stream=False), heard.append)
+    run(scheduler)
+    (error,) = heard
+    assert "silent" in str(error)
+
+
+def test_a_long_text_is_spoken_in_order() -> None:
+    scheduler, _, _, _ = mock_scheduler()
+    heard: Heard = []
+    scheduler.open(request("a", "10+20+5"), heard.append)  # type: ignore[arg-type]
+    run(scheduler)
+    assert [c.tokens for c in heard if isinstance(c, AudioChunk)] == [10, 20, 5]
+    assert [c.finish for c in heard if isinstance(c, AudioChunk)] == [None, None, "stop"]

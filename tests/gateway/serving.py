@@ -1,0 +1,80 @@
+"""A real server on a free port of this machine, in a thread, around a sine engine."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+import uvloop
+
+from cosyserve.gateway.app import create_app
+from cosyserve.gateway.limits import Limits
+from cosyserve.voices.store import FolderStore
+from tests.gateway.sine_engine import SineEngine
+
+SPEECH = "/v1/audio/speech"
+
+
+@dataclass
+class Running:
+    engine: SineEngine
+    port: int
+    http: httpx.Client
+    app: Any
+    folder: Path  # of the stored voices
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def behave(self, **behaviour: Any) -> None:
+        """Makes the engine a new one."""
+        vars(self.engine).update(vars(SineEngine(**behaviour)))
+
+    def say(self, **fields: Any) -> httpx.Response:
+        return self.http.post(SPEECH, json={"model": "sine", "input": "Hello.", **fields})
+
+    def wait_until_idle(self, seconds: float = 2.0) -> None:
+        until = time.monotonic() + seconds
+        while self.engine.open_sessions or self.app.state.gate.inside:
+            assert time.monotonic() < until, f"{self.engine.open_sessions} sessions are open"
+            time.sleep(0.005)
+
+
+@contextmanager
+def serving(engine: SineEngine | None = None, limits: Limits | None = None) -> Iterator[Running]:
+    engine = engine or SineEngine()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        app = create_app(engine, FolderStore(Path(folder)), limits or Limits())
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                lifespan="off",
+                log_level="critical",
+                timeout_graceful_shutdown=1,
+            )
+        )
+        thread = threading.Thread(target=lambda: uvloop.run(server.serve(sockets=[listener])))
+        thread.start()
+        port = listener.getsockname()[1]
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+                while not server.started:
+                    time.sleep(0.002)
+                yield Running(engine, port, client, app, Path(folder))
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,111 @@
+"""An engine that hums: everything a gateway needs of one, and every way in which one can fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cosyserve.contracts import (
+    FRAMES_PER_TOKEN,
+    MEL_BINS,
+    SAMPLE_RATE,
+    SAMPLES_PER_TOKEN,
+    AudioChunk,
+    AudioError,
+    EngineStats,
+    FinishReason,
+    Floats,
+    ModelInfo,
+    SpeechRequest,
+    Voice,
+)
+
+
+def sine(samples: int) -> Floats:
+    return (0.5 * np.sin(2 * np.pi * 220 * np.arange(samples) / SAMPLE_RATE)).astype(np.float32)
+
+
+def voice_of(tokens: int, text: str = "", **texts: str) -> Voice:
+    return Voice(
+        prompt_text=text,
+        speech_tokens=np.arange(tokens, dtype=np.int32),
+        mel=np.zeros((FRAMES_PER_TOKEN * tokens, MEL_BINS), np.float32),
+        embedding=np.ones(192, np.float32),
+        **{"family": "sine", "fingerprint": "f1", **texts},
+    )
+
+
+@dataclass
+class SineEngine:
+    chunks: int = 4
+    chunk_tokens: int = 10
+    first_delay: float = 0.0
+    delay: float = 0.0  # before each later chunk
+    error: Exception | None = None
+    error_at: int = 0  # the chunk in whose place the error comes
+    finish: FinishReason | None = "stop"
+    poison: bool = False  # samples that are not numbers
+    speech: bool = True
+    ready: bool = True
+    sessions: int = 0
+    open_sessions: int = 0
+    most_open: int = 0
+    closed: bool = False
+    requests: list[SpeechRequest] = field(default_factory=list)
+
+    @property
+    def model(self) -> ModelInfo:
+        return ModelInfo("sine", "sine", "f1", self.speech, {"default": voice_of(0)})
+
+    @property
+    def samples(self) -> Floats:
+        """What every request hears."""
+        return sine(self.chunks * self.chunk_tokens * SAMPLES_PER_TOKEN)
+
+    async def open(self, request: SpeechRequest) -> AsyncIterator[AudioChunk]:
+        self.requests.append(request)
+        self.sessions += 1
+        self.open_sessions += 1
+        self.most_open = max(self.most_open, self.open_sessions)
+        size = self.chunk_tokens * SAMPLES_PER_TOKEN
+        try:
+            for index, samples in enumerate(np.split(self.samples, self.chunks)):
+                if pause := (self.delay if index else self.first_delay):
+                    await asyncio.sleep(pause)
+                if self.error and index == self.error_at:
+                    raise self.error
+                last = index == self.chunks - 1
+                yield AudioChunk(
+                    samples=samples * np.nan if self.poison else samples,
+                    index=index,
+                    start=index * size / SAMPLE_RATE,
+                    tokens=self.chunk_tokens,
+                    finish=self.finish if last else None,
+                )
+        finally:
+            self.open_sessions -= 1
+
+    async def embed(
+        self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str
+    ) -> Voice:
+        if len(samples) < rate // 2:
+            raise AudioError("the recording is too short")
+        texts = {"name": name, "language": language, "consent": consent}
+        return voice_of(25 * len(samples) // rate, text, **texts)
+
+    def stats(self) -> EngineStats:
+        return EngineStats(
+            ready=self.ready,
+            waiting=0,
+            running=self.open_sessions,
+            sessions=self.sessions,
+            tokens=self.sessions * self.chunks * self.chunk_tokens,
+            lm_seconds=1.5,
+            token2wav_seconds=0.5,
+        )
+
+    async def close(self) -> None:
+        self.closed = True

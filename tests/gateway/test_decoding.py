@@ -1,0 +1,84 @@
+"""Hostile recordings end a child process at most."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from cosyserve.audio import AudioFormat, encode
+from cosyserve.contracts import AudioError
+from cosyserve.gateway import decoding
+from cosyserve.gateway.decoding import Decoder
+from tests.gateway.sine_engine import sine
+
+ONE_SECOND = sine(24_000)
+
+
+def decode(data: bytes) -> np.ndarray:
+    return asyncio.run(Decoder().decode(data)).samples
+
+
+def test_a_recording_comes_through_unchanged() -> None:
+    audio = asyncio.run(Decoder().decode(encode(ONE_SECOND, AudioFormat.FLAC)))
+    assert audio.rate == 24_000
+    assert np.abs(audio.samples - ONE_SECOND).max() < 2e-5
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        np.random.default_rng(0).bytes(100_000),
+        b"RIFF\xff\xff\xff\xffWAVE" + np.random.default_rng(1).bytes(5000),
+        b"fLaC" + np.random.default_rng(2).bytes(5000),
+        encode(ONE_SECOND, AudioFormat.FLAC)[:9000],
+        encode(ONE_SECOND, AudioFormat.WAV)[:9000],
+        encode(np.zeros(31 * 24_000, np.float32), AudioFormat.FLAC),  # small, but long
+    ],
+    ids=["empty", "noise", "wav noise", "flac noise", "cut flac", "cut wav", "bomb"],
+)
+def test_what_is_no_recording_is_an_error_of_the_file(data: bytes) -> None:
+    with pytest.raises(AudioError):
+        decode(data)
+
+
+def test_a_child_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "WALL_SECONDS", 0.0)
+    begun = time.perf_counter()
+    with pytest.raises(AudioError, match="within the limits"):
+        decode(encode(ONE_SECOND, AudioFormat.WAV))
+    assert time.perf_counter() - begun < 2
+
+
+def test_a_caller_that_leaves_takes_its_child_along() -> None:
+    async def leave() -> None:
+        task = asyncio.create_task(Decoder().decode(encode(ONE_SECOND, AudioFormat.WAV)))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(leave())
+    children = subprocess.run(
+        ["pgrep", "-f", decoding.__name__], capture_output=True, check=False, text=True
+    )
+    assert children.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "bytearray(2 << 30)",
+        "__import__('pathlib').Path('left').write_text('x')",
+        "[open('/dev/null') for _ in range(99)]",
+    ],
+)
+def test_the_child_can_do_no_harm(deed: str, tmp_path: object) -> None:
+    code = f"from cosyserve.gateway.decoding import _limit_this_process as limit; limit(); {deed}"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=str(tmp_path))
+    assert child.returncode != 0

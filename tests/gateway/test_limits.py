@@ -1,0 +1,104 @@
+"""Limits hold while a request runs, and refusals are quick."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from cosyserve.gateway.limits import Limits
+from tests.gateway.serving import SPEECH, Running, serving
+from tests.gateway.sine_engine import SineEngine
+
+
+@pytest.fixture(scope="module")
+def narrow() -> Iterator[Running]:
+    with serving(limits=Limits(body_bytes=10_000, input_characters=20, requests=2)) as running:
+        yield running
+
+
+def test_announced_bodies(narrow: Running) -> None:
+    response = narrow.say(input="a" * 20_000)
+    assert response.status_code == 413
+    assert "10000 bytes" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("kind", ["application/json", "multipart/form-data; boundary=x"])
+@pytest.mark.parametrize("path", [SPEECH, "/v1/audio/voices"])
+def test_bodies_of_unknown_length(narrow: Running, kind: str, path: str) -> None:
+    read = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal read
+        yield b'--x\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'
+        while True:
+            read += 1000
+            yield b"a" * 1000
+
+    response = narrow.http.post(path, content=endless(), headers={"content-type": kind})
+    assert response.status_code == 413
+    assert response.json()["error"]["code"] == "body_too_large"
+    assert read < 20_000_000
+
+
+def test_the_length_of_the_text_is_the_operators(narrow: Running) -> None:
+    assert "the limit is 20" in narrow.say(input="a" * 21).json()["error"]["message"]
+    assert narrow.say(input="ä" * 20).status_code == 200
+
+
+def test_too_many_at_once_are_refused_within_50_ms(narrow: Running) -> None:
+    narrow.behave(delay=0.2)
+    threads = [threading.Thread(target=narrow.say) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while narrow.engine.open_sessions < 2:
+        time.sleep(0.001)
+    took = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        response = narrow.say()
+        took.append(time.perf_counter() - begun)
+        assert response.status_code == 429
+        assert response.headers["retry-after"] == "1"
+        assert response.json()["error"]["type"] == "rate_limit_error"
+    assert sorted(took)[2] < 0.05
+    assert narrow.http.get("/health").status_code == 200
+    assert narrow.http.get("/ready").status_code == 200
+    assert 'reason="too_many_requests"' in narrow.http.get("/metrics").text
+    for thread in threads:
+        thread.join()
+    assert narrow.say().status_code == 200
+
+
+def test_time_is_limited() -> None:
+    with serving(SineEngine(first_delay=9.0), Limits(seconds=0.2)) as server:
+        response = server.say()
+        assert response.status_code == 504
+        assert response.json()["error"]["code"] == "timeout"
+        server.wait_until_idle()
+
+        server.behave(delay=9.0)
+        with pytest.raises(httpx.RemoteProtocolError):
+            server.say(response_format="pcm")
+        server.wait_until_idle()
+
+        with socket.create_connection(("127.0.0.1", server.port)) as slow:
+            slow.sendall(b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+            assert slow.recv(100).startswith(b"HTTP/1.1 408 ")
+        server.wait_until_idle()
+
+
+def test_a_listener_who_does_not_read_is_given_up() -> None:
+    minute = SineEngine(chunks=100, chunk_tokens=250)
+    with serving(minute, Limits(seconds=1.0)) as server:
+        body = b'{"model": "sine", "input": "a", "response_format": "pcm"}'
+        head = f"POST {SPEECH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        with socket.create_connection(("127.0.0.1", server.port)) as deaf:
+            deaf.sendall(head + body)
+            while not server.engine.open_sessions:
+                time.sleep(0.001)
+            server.wait_until_idle()

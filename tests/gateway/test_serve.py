@@ -1,0 +1,122 @@
+"""The server process: its first line, its end, a port that is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cosyserve.contracts import InputError
+from cosyserve.gateway.limits import Limits
+from cosyserve.gateway.serve import serve
+from cosyserve.voices.store import FolderStore
+from tests.gateway.serving import SPEECH
+from tests.gateway.sine_engine import SineEngine
+
+PROGRAM = """
+import sys, uvloop
+from pathlib import Path
+from cosyserve.gateway.limits import Limits
+from cosyserve.gateway.serve import serve
+from cosyserve.voices.store import FolderStore
+from tests.gateway.sine_engine import SineEngine
+
+engine = SineEngine({behaviour})
+uvloop.run(serve(engine, FolderStore(Path("none")), "127.0.0.1", 0, Limits(shutdown_seconds=1.5)))
+print("closed" if engine.closed else "left open", engine.open_sessions)
+"""
+
+
+@contextmanager
+def process(behaviour: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    child = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(behaviour=behaviour)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert child.stdout
+    try:
+        line = child.stdout.readline()
+        match = re.match(r"listening on (http://127\.0\.0\.1:\d+)", line)
+        assert match, line
+        yield child, match[1]
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def ended(child: subprocess.Popen[str], seconds: float) -> str:
+    code = child.wait(seconds)
+    assert code == 0
+    assert child.stdout
+    return child.stdout.read().strip()
+
+
+def test_running_streams_finish_and_new_ones_are_refused() -> None:
+    heard: list[int] = []
+    with process("chunks=5, delay=0.2") as (child, url), httpx.Client(base_url=url) as client:
+        fields = {"model": "sine", "input": "Hello.", "response_format": "pcm"}
+
+        def listen() -> None:
+            heard.append(len(httpx.post(url + SPEECH, json=fields).content))
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        while "cosyserve_running 1.0" not in client.get("/metrics").text:
+            time.sleep(0.01)
+        child.send_signal(signal.SIGTERM)
+        while client.get("/ready").status_code == 200:
+            time.sleep(0.01)
+        for refused in (client.post(SPEECH, json=fields), httpx.post(url + SPEECH, json=fields)):
+            assert refused.status_code == 503
+            assert refused.headers["connection"] == "close"
+            assert refused.json()["error"]["code"] == "shutting_down"
+        listener.join()
+        assert ended(child, 2) == "closed 0"
+    assert heard == [5 * 10 * 960 * 2]
+
+
+def test_a_stream_that_takes_too_long_is_cut() -> None:
+    with process("chunks=2, delay=60.0") as (child, url):
+        fields = {"model": "sine", "input": "Hello.", "response_format": "pcm"}
+        with httpx.stream("POST", url + SPEECH, json=fields, timeout=10) as response:
+            child.send_signal(signal.SIGTERM)
+            with pytest.raises(httpx.RemoteProtocolError):
+                response.read()
+        assert ended(child, 3) == "closed 0"
+
+
+def test_a_test_model_is_named_at_the_start_and_control_c_is_no_failure() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(behaviour="speech=False")],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert child.stdout
+    assert "test model: not speech" in child.stdout.readline()
+    child.send_signal(signal.SIGINT)
+    assert child.communicate(timeout=3)[0] == "closed 0\n"
+    assert child.returncode == 0
+
+
+def test_a_port_that_is_taken_is_one_clear_error(tmp_path: Path) -> None:
+    engine = SineEngine()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(InputError, match=f"port {port}: Address already in use"):
+            asyncio.run(serve(engine, FolderStore(tmp_path), "127.0.0.1", port, Limits()))
+    assert engine.closed

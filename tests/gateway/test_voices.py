@@ -1,0 +1,109 @@
+"""Voices over HTTP: in, out, away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from cosyserve.audio import AudioFormat, encode
+from cosyserve.voices.file import from_bytes, to_bytes
+from tests.gateway.serving import Running
+from tests.gateway.sine_engine import sine, voice_of
+
+VOICES = "/v1/audio/voices"
+RECORDING = encode(sine(48_000), AudioFormat.WAV)
+
+
+def add(server: Running, name: str, data: bytes = RECORDING, **fields: str) -> httpx.Response:
+    form = {"name": name, "consent": "Ada agreed on paper.", **fields}
+    return server.http.post(VOICES, data=form, files={"file": ("upload", data)})
+
+
+def error(response: httpx.Response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    told: dict[str, Any] = response.json()["error"]
+    return told
+
+
+def test_a_voice_from_birth_to_end(server: Running) -> None:
+    born = add(server, "小芳", text="Hum.", language="zh")
+    assert born.status_code == 201
+    shown = server.http.get(f"{VOICES}/小芳").json()
+    assert shown == born.json()
+    assert (shown["id"], shown["object"], shown["shipped"]) == ("小芳", "voice", False)
+    assert (shown["prompt_text"], shown["prompt_seconds"], shown["language"]) == ("Hum.", 2.0, "zh")
+    assert shown["consent"] == "Ada agreed on paper."
+    listed = {voice["id"]: voice["shipped"] for voice in server.http.get(VOICES).json()["data"]}
+    assert listed == {"default": True, "小芳": False}
+
+    assert server.say(voice="小芳").status_code == 200
+    assert len(server.engine.requests[0].voice.speech_tokens) == 50
+
+    file = server.http.get(f"{VOICES}/小芳/file")
+    assert file.headers["content-disposition"].endswith(".safetensors")
+    assert from_bytes(file.content, "answer").content_hash == shown["content_hash"]
+    again = add(server, "copy", file.content)
+    assert again.status_code == 201
+    assert again.json()["content_hash"] == shown["content_hash"]
+
+    for name in ("小芳", "copy"):
+        assert server.http.delete(f"{VOICES}/{name}").status_code == 204
+        assert error(server.http.get(f"{VOICES}/{name}"), 404)["code"] == "voice_not_found"
+        assert error(server.http.delete(f"{VOICES}/{name}"), 404)["code"] == "voice_not_found"
+
+
+def test_shipped_voices_stay(server: Running) -> None:
+    assert error(server.http.delete(f"{VOICES}/default"), 409)["code"] == "voice_is_shipped"
+    assert error(add(server, "default"), 409)["code"] == "voice_exists"
+    assert server.http.get(f"{VOICES}/default").json()["shipped"]
+    assert server.http.get(f"{VOICES}/default/file").status_code == 200
+
+
+def test_an_openai_name_can_be_given_to_a_voice(server: Running) -> None:
+    assert add(server, "alloy").status_code == 201
+    server.say(voice="alloy")
+    assert len(server.engine.requests[0].voice.speech_tokens) == 50
+    assert server.http.delete(f"{VOICES}/alloy").status_code == 204
+
+
+@pytest.mark.parametrize("consent", ["", "  "])
+def test_nobody_is_cloned_without_consent(server: Running, consent: str) -> None:
+    assert error(add(server, "ada", consent=consent), 400)["param"] == "consent"
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "a" * 65, "a b"])
+def test_names_that_are_none(server: Running, name: str) -> None:
+    error(add(server, name), 400)
+
+
+OTHER = to_bytes(voice_of(50, fingerprint="another"))
+GOOD = to_bytes(voice_of(50))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        np.random.default_rng(0).bytes(50_000),
+        RECORDING[:2000],
+        encode(sine(1000), AudioFormat.WAV),  # too short to learn from
+        OTHER,
+        GOOD[:-7],
+        GOOD[:-7] + b"\x7f" * 7,
+        b"\xff" * 8 + b"{" + b"[" * 10_000,
+        len(b"[" * 100_000).to_bytes(8, "little") + b"{" + b"[" * 100_000,
+    ],
+)
+def test_hostile_uploads(server: Running, data: bytes) -> None:
+    assert error(add(server, "mallory", data), 400)["message"]
+    assert server.http.get(f"{VOICES}/mallory").status_code == 404
+
+
+def test_a_damaged_file_is_not_a_missing_one(server: Running) -> None:
+    add(server, "rotten")
+    (server.folder / "rotten.safetensors").write_bytes(b"rot")
+    assert error(server.say(voice="rotten"), 400)["code"] == "invalid_voice"
+    assert server.http.delete(f"{VOICES}/rotten").status_code == 204

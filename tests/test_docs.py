@@ -7,12 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cosyserve.audio import AudioFormat, encode
+from tests.serving import served
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -35,19 +37,31 @@ def workplace(tmp_path: Path, cosyvoice2_folder: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(tmp_path_factory.mktemp("server")) as (url, _):
+        yield url
+
+
 def environment(home: Path) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return os.environ | {"PATH": path, "COSYSERVE_HOME": str(home / "home"), "PYTHONPATH": ""}
 
 
 @pytest.mark.parametrize(("language", "code"), BLOCKS)
-def test_the_block_runs(language: str, code: str, workplace: Path) -> None:
+def test_the_block_runs(
+    language: str, code: str, workplace: Path, request: pytest.FixtureRequest
+) -> None:
     env = environment(workplace)
+    if "localhost:8080" in code and "make " not in code:
+        code = code.replace("http://localhost:8080", request.getfixturevalue("server"))
+    if "cosyserve bench" in code:
+        env["COSYSERVE_URL"] = request.getfixturevalue("server")
     if language == "python":
         subprocess.run([sys.executable, "-c", code], cwd=workplace, env=env, check=True)
         return
     assert language == "bash", f"a block of language {language!r} is not run by anybody"
-    if "make test" in code:  # would run this test again: see that make knows what to do
+    if "make " in code:  # would run this test again: see that make knows what to do
         targets = re.findall(r"^make (\w+)", code, re.MULTILINE)
         subprocess.run(["make", "--dry-run", *targets], cwd=ROOT, check=True)
         code = re.sub(r"^make .*$", "", code, flags=re.MULTILINE).replace(".venv/bin/", "")

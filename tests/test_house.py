@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "cosyserve"
 FLOORS = [
     {"cli"},
     {"doctor"},
+    {"bench"},
     {"gateway"},
     {"engine"},
     {"voices"},

@@ -6,7 +6,7 @@ Knows numpy at most: no torch, no file, no setting.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Protocol
@@ -216,7 +216,7 @@ class Engine(Protocol):
     @property
     def model(self) -> ModelInfo: ...
 
-    def open(self, request: SpeechRequest) -> AsyncIterator[AudioChunk]:
+    def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
         """Chunks in order. Closing the iterator cancels the session."""
         ...
 

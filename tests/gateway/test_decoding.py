@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import AudioFormat, encode
-from cosyserve.contracts import AudioError
+from cosyserve.contracts import AudioError, Floats
 from cosyserve.gateway import decoding
 from cosyserve.gateway.decoding import Decoder
 from tests.gateway.sine_engine import sine
@@ -19,7 +20,7 @@ from tests.gateway.sine_engine import sine
 ONE_SECOND = sine(24_000)
 
 
-def decode(data: bytes) -> np.ndarray:
+def decode(data: bytes) -> Floats:
     return asyncio.run(Decoder().decode(data)).samples
 
 
@@ -64,10 +65,8 @@ def test_a_caller_that_leaves_takes_its_child_along() -> None:
         assert task.cancelled()
 
     asyncio.run(leave())
-    children = subprocess.run(
-        ["pgrep", "-f", decoding.__name__], capture_output=True, check=False, text=True
-    )
-    assert children.stdout == ""
+    ours = ["pgrep", "--parent", str(os.getpid()), "--full", decoding.__name__]
+    assert subprocess.run(ours, capture_output=True).stdout == b""
 
 
 @pytest.mark.parametrize(

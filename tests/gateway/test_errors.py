@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import httpx
@@ -71,9 +72,12 @@ def test_after_some_audio_the_connection_is_cut(
     assert server.http.get("/health").status_code == 200
 
 
-def test_after_some_audio_an_event_tells(server: Running) -> None:
+def test_after_some_audio_an_event_tells(server: Running, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "cosyserve.gateway")
     server.behave(error=WorkerError("died"), error_at=2)
     response = server.say(response_format="pcm", stream_format="sse")
+    server.wait_until_idle()
+    assert json.loads(caplog.messages[-1])["error"] == "engine_unavailable"
     *_, last = (json.loads(e.removeprefix("data: ")) for e in response.text.split("\n\n") if e)
     assert last["type"] == "error"
     assert last["error"]["code"] == "engine_unavailable"

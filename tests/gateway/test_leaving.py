@@ -13,8 +13,8 @@ import pytest
 from tests.gateway.serving import SPEECH, Running
 
 
-def begin(server: Running, body: bytes | None = None, **fields: str) -> socket.socket:
-    body = body or json.dumps({"model": "sine", "input": "Hello.", **fields}).encode()
+def begin(server: Running, **fields: str) -> socket.socket:
+    body = json.dumps({"model": "sine", "input": "Hello.", **fields}).encode()
     client = socket.create_connection(("127.0.0.1", server.port))
     head = f"POST {SPEECH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
     client.sendall(head.encode() + body)
@@ -33,7 +33,7 @@ def test_before_the_first_audio(server: Running, stream_format: str) -> None:
     server.behave(first_delay=60.0)
     with begin(server, stream_format=stream_format):
         wait_for_session(server)
-    server.wait_until_idle(0.5)
+    server.wait_until_idle(1.0)
 
 
 @pytest.mark.parametrize("stream_format", ["audio", "sse"])
@@ -43,7 +43,7 @@ def test_while_the_engine_thinks(server: Running, stream_format: str, response_f
     fields = {"stream_format": stream_format, "response_format": response_format}
     with begin(server, **fields) as client:
         assert client.recv(1000)
-    server.wait_until_idle(0.5)
+    server.wait_until_idle(1.0)
 
 
 def test_in_the_middle_of_a_body(server: Running) -> None:
@@ -52,7 +52,7 @@ def test_in_the_middle_of_a_body(server: Running) -> None:
             f"POST {SPEECH} HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{{".encode()
         )
         time.sleep(0.05)
-    server.wait_until_idle(0.5)
+    server.wait_until_idle(1.0)
     assert server.engine.sessions == 0
 
 

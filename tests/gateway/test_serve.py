@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
 import socket
@@ -43,19 +44,22 @@ def process(behaviour: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     child = subprocess.Popen(
         [sys.executable, "-c", PROGRAM.format(behaviour=behaviour)],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
     )
-    assert child.stdout
-    try:
-        line = child.stdout.readline()
-        match = re.match(r"listening on (http://127\.0\.0\.1:\d+)", line)
-        assert match, line
-        yield child, match[1]
-    finally:
-        child.kill()
-        child.wait()
-        child.stdout.close()
+    with child:
+        assert child.stdout
+        try:
+            yield child, child.stdout.readline()
+        finally:
+            child.kill()
+
+
+def address(first_line: str) -> str:
+    match = re.match(r"listening on (http://127\.0\.0\.1:\d+)", first_line)
+    assert match, first_line
+    return match[1]
 
 
 def ended(child: subprocess.Popen[str], seconds: float) -> str:
@@ -67,7 +71,9 @@ def ended(child: subprocess.Popen[str], seconds: float) -> str:
 
 def test_running_streams_finish_and_new_ones_are_refused() -> None:
     heard: list[int] = []
-    with process("chunks=5, delay=0.2") as (child, url), httpx.Client(base_url=url) as client:
+    with process("chunks=5, delay=0.2") as (child, first_line):
+        url = address(first_line)
+        client = httpx.Client(base_url=url)
         fields = {"model": "sine", "input": "Hello.", "response_format": "pcm"}
 
         def listen() -> None:
@@ -90,7 +96,8 @@ def test_running_streams_finish_and_new_ones_are_refused() -> None:
 
 
 def test_a_stream_that_takes_too_long_is_cut() -> None:
-    with process("chunks=2, delay=60.0") as (child, url):
+    with process("chunks=2, delay=60.0") as (child, first_line):
+        url = address(first_line)
         fields = {"model": "sine", "input": "Hello.", "response_format": "pcm"}
         with httpx.stream("POST", url + SPEECH, json=fields, timeout=10) as response:
             child.send_signal(signal.SIGTERM)
@@ -100,17 +107,20 @@ def test_a_stream_that_takes_too_long_is_cut() -> None:
 
 
 def test_a_test_model_is_named_at_the_start_and_control_c_is_no_failure() -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(behaviour="speech=False")],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert child.stdout
-    assert "test model: not speech" in child.stdout.readline()
-    child.send_signal(signal.SIGINT)
-    assert child.communicate(timeout=3)[0] == "closed 0\n"
-    assert child.returncode == 0
+    with process("speech=False") as (child, first_line):
+        assert first_line.endswith("(test model: not speech)\n")
+        child.send_signal(signal.SIGINT)
+        assert ended(child, 3) == "closed 0"
+
+
+def test_the_log_is_one_json_object_a_request() -> None:
+    with process("") as (child, first_line):
+        answer = httpx.get(address(first_line) + "/health")
+        child.terminate()
+        ended(child, 3)
+        assert child.stderr
+        (line,) = child.stderr.read().splitlines()
+    assert json.loads(line)["request_id"] == answer.headers["x-request-id"]
 
 
 def test_a_port_that_is_taken_is_one_clear_error(tmp_path: Path) -> None:

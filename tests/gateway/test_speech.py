@@ -55,7 +55,7 @@ def test_every_format_is_streamed_and_whole(server: Running, audio_format: Audio
         for piece in response.iter_raw():
             first = first or time.perf_counter() - begun
             data += piece
-    assert first < 0.14 < 0.3 < time.perf_counter() - begun
+    assert time.perf_counter() - begun - first > 0.2
     check_heard(data, audio_format, server.engine)
 
 

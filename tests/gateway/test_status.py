@@ -83,11 +83,12 @@ def test_metrics_count_what_happened() -> None:
 
 def test_a_sane_id_of_the_client_is_kept(server: Running) -> None:
     def answered(given: str) -> str:
-        return server.http.get("/health", headers={"x-request-id": given}).headers["x-request-id"]
+        headers = {"x-request-id": given.encode()}
+        return server.http.get("/health", headers=headers).headers["x-request-id"]
 
     assert answered("a-1.b_C") == "a-1.b_C"
     assert answered("x" * 128) == "x" * 128
-    for odd in ("", "x" * 129, "a b", "a\tb", "ü".encode().decode("latin-1")):
+    for odd in ("", "x" * 129, "a b", "a\tb", "ü"):
         assert answered(odd).startswith("req_")
     assert answered("") != answered("")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 
 from cosyserve.audio import Audio
@@ -46,7 +46,7 @@ class LocalEngine:
         self._thread.start()
         self._enrolling = ThreadPoolExecutor(1, "enroll")
 
-    async def open(self, request: SpeechRequest) -> AsyncIterator[AudioChunk]:
+    async def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
         here = asyncio.get_running_loop()
         found: asyncio.Queue[AudioChunk | CosyError] = asyncio.Queue()
         opened: list[Session] = []

@@ -13,7 +13,7 @@ import logging
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,7 +97,7 @@ class WorkerEngine:
     def stats(self) -> EngineStats:
         return self._stats
 
-    async def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk]:
+    async def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
         number, found = self._register()
         try:
             self._send(Open.of(number, request))
@@ -235,7 +235,7 @@ class WorkerPool:
     def model(self) -> ModelInfo:
         return self.workers[0].model
 
-    async def open(self, request: SpeechRequest) -> AsyncIterator[AudioChunk]:
+    async def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
         # Chosen when the first chunk is asked for: only then does the load count this request.
         async with contextlib.aclosing(self._least_loaded().open(request)) as chunks:
             async for chunk in chunks:

@@ -6,6 +6,7 @@ To be awaited in a uvloop; see `cosyserve serve`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import time
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
+from cosyserve.audio import AudioFormat, Encoder
 from cosyserve.contracts import Engine, InputError
 from cosyserve.gateway.app import create_app
 from cosyserve.gateway.known_voices import VoiceStore
@@ -27,6 +29,8 @@ STRAGGLER_SECONDS = 1  # for connections that are still open once the time to fi
 
 async def serve(engine: Engine, store: VoiceStore, host: str, port: int, limits: Limits) -> None:
     """Serves until SIGTERM or SIGINT, then lets running requests finish and closes the engine."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("cosyserve").setLevel(logging.INFO)
     try:
         with _listener(host, port) as listener:
             app = create_app(engine, store, limits)
@@ -54,6 +58,8 @@ class Server(uvicorn.Server):
         self._seconds_to_finish = limits.shutdown_seconds
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        for audio_format in AudioFormat:
+            Encoder(audio_format)  # loads its codec, so that no request has to wait for that
         await super().startup(sockets)
         for listener in sockets or []:
             note = "" if self._engine.model.speech else f" ({NOT_SPEECH})"

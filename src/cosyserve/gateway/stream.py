@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import cast
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -54,16 +52,14 @@ class SpeechStream(Response):
                 send, await asyncio.to_thread(self._wire.finish, self._usage), last=True
             )
         except Exception as error:
-            refused = refusal(error)
-            told = self._wire.failure(refused) if self._record.status else None
-            if told is None:
-                raise
-            self._record.error = refused.code
-            await self._send(send, told, last=True)
+            told = self._wire.failure(refusal(error)) if self._record.status else None
+            if told is not None:
+                await self._send(send, told, last=True)
+            raise
 
     async def _speak(self, send: Send) -> None:
         # The Protocol promises an iterator that can be closed; its type can't say so yet.
-        chunks = cast("AsyncGenerator[AudioChunk, None]", self._engine.open(self._request))
+        chunks = self._engine.open(self._request)
         async with aclosing(chunks):
             async for chunk in chunks:
                 self._take(chunk)

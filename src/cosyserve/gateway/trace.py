@@ -11,6 +11,7 @@ import re
 import time
 import uuid
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -46,6 +47,7 @@ class Record:
 
     def line(self, seconds: float) -> str:
         facts: dict[str, object] = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "request_id": self.request_id,
             "method": self.method,
             "path": self.path,

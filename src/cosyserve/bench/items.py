@@ -1,0 +1,131 @@
+"""What is to be spoken, and where it comes from: our sentences, a manifest, a dataset.
+
+Knows nothing of servers, nor of when an item is sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cosyserve.audio import AudioFormat, encode
+from cosyserve.bench.sentences import ENGLISH, MANDARIN
+from cosyserve.contracts import InputError
+
+MANIFEST_LINE = "id|prompt_text|prompt_wav|target_text"
+DATASET_COLUMNS = {"id", "prompt_text", "prompt_audio", "target_text"}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A recording whose voice is to speak."""
+
+    audio: str  # the file, in base64
+    text: str  # what is said in it
+
+
+@dataclass(frozen=True)
+class Item:
+    id: str
+    text: str
+    reference: Reference | None = None
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Our own, short and long, one in five in Mandarin."""
+
+    def items(self, limit: int | None) -> list[Item]:
+        english = [Item(f"en-{n:02}", text) for n, text in enumerate(ENGLISH, start=1)]
+        mandarin = [Item(f"zh-{n:02}", text) for n, text in enumerate(MANDARIN, start=1)]
+        share = len(english) // len(mandarin)
+        mixed: list[Item] = []
+        for n, item in enumerate(mandarin):
+            mixed += [*english[n * share : (n + 1) * share], item]
+        return mixed[:limit]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A file with one item a line. Recordings are named relative to its folder."""
+
+    path: Path
+
+    def items(self, limit: int | None) -> list[Item]:
+        try:
+            lines = self.path.read_text("utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the manifest {self.path} can't be read: {error}") from error
+        numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+        return [self._item(number, line) for number, line in islice(numbered, limit)]
+
+    def _item(self, number: int, line: str) -> Item:
+        where = f"{self.path}, line {number}"
+        fields = [field.strip() for field in line.split("|")]
+        if len(fields) != MANIFEST_LINE.count("|") + 1:
+            raise InputError(f"{where}: write {MANIFEST_LINE}; found {len(fields)} fields")
+        name, prompt_text, prompt_wav, text = fields
+        if not name or not text:
+            raise InputError(f"{where}: id and target_text must not be empty")
+        recording = self.path.parent / prompt_wav
+        try:
+            data = recording.read_bytes()
+        except OSError as error:
+            reason = error.strerror
+            raise InputError(f"{where}: {recording} can't be read: {reason}") from error
+        return Item(name, text, Reference(base64.b64encode(data).decode(), prompt_text))
+
+
+@dataclass(frozen=True)
+class HubDataset:
+    """A split of a dataset of Hugging Face, with the columns of a manifest."""
+
+    name: str
+    split: str
+
+    def items(self, limit: int | None) -> list[Item]:
+        try:
+            datasets = importlib.import_module("datasets")
+        except ImportError:
+            raise InputError("reading a dataset needs a package: pip install datasets") from None
+        try:
+            rows = datasets.load_dataset(self.name, split=self.split)
+        except Exception as error:  # a hub, a network, a cache: each fails in its own types
+            reason = str(error) or type(error).__name__
+            raise InputError(
+                f"the split {self.split!r} of the dataset {self.name!r} can't be read: {reason}"
+            ) from error
+        if missing := DATASET_COLUMNS - set(rows.column_names):
+            lacks = ", ".join(sorted(missing))
+            raise InputError(f"the dataset {self.name!r} lacks the columns {lacks}")
+        return [_row_item(row) for row in islice(rows, limit)]
+
+
+Source = Sentences | Manifest | HubDataset
+
+
+def _row_item(row: dict[str, Any]) -> Item:
+    audio = row["prompt_audio"]
+    samples, rate = np.asarray(audio["array"], np.float32), int(audio["sampling_rate"])
+    data = encode(samples, AudioFormat.WAV, rate, rate)
+    reference = Reference(base64.b64encode(data).decode(), str(row["prompt_text"]))
+    return Item(str(row["id"]), str(row["target_text"]), reference)
+
+
+def repeated(items: Sequence[Item], count: int) -> list[Item]:
+    """`count` items, from the start again after the last; a name's n-th use is `name-n`."""
+    uses: Counter[str] = Counter()
+    named = []
+    for item in islice(cycle(items), count):
+        uses[item.id] += 1
+        use = uses[item.id]
+        named.append(item if use == 1 else replace(item, id=f"{item.id}-{use}"))
+    return named

@@ -1,0 +1,66 @@
+"""When requests are sent: one after another, or as they come.
+
+Knows nothing of what a request is made of, nor of how it is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cosyserve.bench.items import Item
+from cosyserve.bench.sample import Sample
+from cosyserve.contracts import InputError
+
+Ask = Callable[[Item], Awaitable[Sample]]
+
+
+@dataclass(frozen=True)
+class ClosedLoop:
+    """A number of tasks share the items out; each sends its own one after another."""
+
+    tasks: int
+
+    def __post_init__(self) -> None:
+        if self.tasks < 1:
+            raise InputError(f"the concurrency must be at least 1, got {self.tasks}")
+
+    async def send(self, items: Sequence[Item], ask: Ask) -> list[Sample]:
+        async def one_after_another(mine: Sequence[Item]) -> list[Sample]:
+            return [await ask(item) for item in mine]
+
+        shares = (items[n :: self.tasks] for n in range(self.tasks))
+        answers = await asyncio.gather(*map(one_after_another, shares))
+        return [sample for answer in answers for sample in answer]
+
+
+@dataclass(frozen=True)
+class OpenLoop:
+    """Strangers who come by chance, `rate` of them a second, and wait for nobody's answer."""
+
+    rate: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.rate > 0:
+            raise InputError(f"the rate must be more than 0 requests a second, got {self.rate:g}")
+
+    async def send(self, items: Sequence[Item], ask: Ask) -> list[Sample]:
+        async def when_due(item: Item, due: float) -> Sample:
+            await asyncio.sleep(due)
+            return await ask(item)
+
+        dues = poisson_times(self.rate, len(items), self.seed)
+        return await asyncio.gather(*map(when_due, items, dues))
+
+
+Load = ClosedLoop | OpenLoop
+
+
+def poisson_times(rate: float, count: int, seed: int) -> list[float]:
+    """Seconds at which `count` arrivals of a Poisson process come."""
+    gaps = np.random.default_rng(seed).exponential(1 / rate, count)
+    return [float(time) for time in np.cumsum(gaps)]

@@ -1,0 +1,81 @@
+"""A whole run: items, load, client and report, put together.
+
+Knows what each part is for; knows nothing of commands and their options.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from cosyserve import __version__
+from cosyserve.audio.linear import BYTES_PER_SAMPLE, WavStream
+from cosyserve.bench.client import SpeechClient
+from cosyserve.bench.figures import figures
+from cosyserve.bench.items import Item, repeated
+from cosyserve.bench.options import BenchOptions
+from cosyserve.bench.report import Report, this_host
+from cosyserve.bench.sample import Sample
+from cosyserve.contracts import SAMPLE_RATE, InputError
+
+
+async def run_bench(options: BenchOptions) -> Report:
+    """Sends all requests and waits for their answers. On a terminal, a bar shows how far it is."""
+    items = _requested(options)
+    folder = options.save_audio
+    if folder:
+        _make_folder(folder)
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    console = Console(stderr=True)
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    client = SpeechClient(options.endpoint)
+    async with aclosing(client):
+        await client.check_server()
+        with bar:
+            task = bar.add_task("requests", total=len(items))
+
+            async def ask(item: Item) -> Sample:
+                sample, audio = await client.speak(item)
+                if folder and audio:
+                    await asyncio.to_thread(_save, folder, item.id, audio)
+                bar.advance(task)
+                return sample
+
+            samples = await options.load.send(items, ask)
+    samples.sort(key=lambda sample: sample.sent)
+    return Report(
+        version=__version__,
+        started=started,
+        options=options,
+        host=this_host(),
+        figures=figures(samples),
+        samples=tuple(samples),
+    )
+
+
+def _requested(options: BenchOptions) -> list[Item]:
+    items = options.source.items(options.requests)
+    if not items:
+        raise InputError(f"there is nothing to say in {options.source}")
+    return repeated(items, options.requests or len(items))
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} can't be made: {error.strerror}") from error
+
+
+def _save(folder: Path, name: str, pcm: bytes) -> None:
+    header = WavStream(SAMPLE_RATE, len(pcm) // BYTES_PER_SAMPLE).header()
+    file = folder / f"{name.replace('/', '_')}.wav"
+    try:
+        file.write_bytes(header + pcm)
+    except OSError as error:
+        raise InputError(f"{file} can't be written: {error.strerror}") from error

@@ -1,0 +1,49 @@
+"""One request as its client lived through it.
+
+Knows when bytes came and why they stopped; knows neither the server nor other requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cosyserve.bench.playback import Arrival, chunk_times, worst_underrun
+
+
+@dataclass(frozen=True)
+class Failure:
+    kind: str  # 'HTTP <status>', 'refused', 'timeout', 'cut off' or 'empty'
+    detail: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The measures are defined for requests that were served: failure is None."""
+
+    id: str
+    sent: float  # seconds after the client began
+    total: float  # seconds from sending to the end of the answer
+    arrivals: tuple[Arrival, ...]
+    failure: Failure | None = None
+
+    @property
+    def first_audio(self) -> float:
+        return self.arrivals[0].at
+
+    @property
+    def second_chunk(self) -> float | None:
+        """Seconds between the first and the second chunk; None where all came as one."""
+        times = chunk_times(self.arrivals)
+        return times[1] - times[0] if len(times) > 1 else None
+
+    @property
+    def audio_seconds(self) -> float:
+        return sum(arrival.seconds for arrival in self.arrivals)
+
+    @property
+    def rtf(self) -> float:
+        return self.total / self.audio_seconds
+
+    @property
+    def underrun(self) -> float:
+        return worst_underrun(self.arrivals)

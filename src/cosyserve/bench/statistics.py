@@ -1,0 +1,35 @@
+"""Numbers that stand for many: mean, percentiles, continuity.
+
+Pure functions. Knows nothing of speech, requests or units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Distribution:
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+
+
+def distribution(values: Sequence[float]) -> Distribution | None:
+    """Percentiles are interpolated between the two nearest values. Nothing has none."""
+    if not values:
+        return None
+    percentiles = np.percentile(values, (50, 90, 95, 99)).tolist()
+    return Distribution(float(np.mean(values)), *percentiles)
+
+
+def share_within(values: Sequence[float], limit: float) -> float | None:
+    """The share of values that are at most `limit`."""
+    if not values:
+        return None
+    return sum(value <= limit for value in values) / len(values)

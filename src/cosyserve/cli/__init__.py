@@ -1,0 +1,51 @@
+"""The command `cosyserve`: options in, calls into the rooms, words for people out.
+
+Knows no model. Rooms are imported by the verb that needs them, so that `--help` is quick. Every
+error of ours is one line and exit code 2.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from cosyserve import __version__
+from cosyserve.cli.bench import bench
+from cosyserve.cli.common import note
+from cosyserve.cli.prepare import doctor, prepare
+from cosyserve.cli.say import say
+from cosyserve.cli.serve import serve
+from cosyserve.cli.voice import voices
+from cosyserve.contracts import CosyError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Speech from text, with the CosyVoice2 models.",
+)
+for verb in (say, serve, bench, prepare, doctor):
+    app.command()(verb)
+app.add_typer(voices, name="voice")
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    show: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if show:
+        print(f"cosyserve {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    try:
+        app()
+    except CosyError as error:
+        note.print(f"[red]error:[/red] {error}", soft_wrap=True)
+        raise SystemExit(2) from None
+    except BrokenPipeError:  # whoever read our output has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None

@@ -1,0 +1,31 @@
+"""A real server in a process of its own, for tests that talk to one."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LISTENING = re.compile(r"listening on (http://\S+)")
+
+
+@contextmanager
+def served(home: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Address and process of `cosyserve serve` on a free port."""
+    env = os.environ | {"COSYSERVE_HOME": str(home), "COSYSERVE_THREADS": "1"}
+    command = [sys.executable, "-m", "cosyserve.cli", "serve", "--port", "0", *options]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    try:
+        found = LISTENING.search(process.stdout.readline())
+        assert found, "the server did not start"
+        yield found.group(1), process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
+        process.stdout.close()

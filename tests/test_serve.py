@@ -1,0 +1,139 @@
+"""`cosyserve serve` as a whole: gateway, worker process and model."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import openai
+import pytest
+
+from cosyserve.audio import AudioFormat, decode, encode
+from tests.serving import served
+
+TEXT = "The quick brown fox jumps over the lazy dog."
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    with served(tmp_path_factory.mktemp("home")) as (url, process):
+        yield url, process.pid
+
+
+@pytest.fixture
+def client(server: tuple[str, int]) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server[0]}/v1", api_key="none", max_retries=0)
+
+
+def speech(url: str, **fields: object) -> httpx.Response:
+    body = {"model": "test", "input": TEXT, "voice": "default", "response_format": "pcm"} | fields
+    return httpx.post(f"{url}/v1/audio/speech", json=body, timeout=60)
+
+
+def workers(pid: int) -> list[int]:
+    found = subprocess.run(
+        ["pgrep", "-P", str(pid), "-f", "cosyserve.engine.worker"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return [int(line) for line in found.stdout.split()]
+
+
+def test_the_openai_client_hears_speech(client: openai.OpenAI) -> None:
+    whole = client.audio.speech.create(
+        model="tts-1", voice="alloy", input=TEXT, response_format="wav"
+    ).content
+    assert decode(whole).rate == 24_000
+    parts = []
+    with client.audio.speech.with_streaming_response.create(
+        model="tts-1", voice="default", input=TEXT * 2, response_format="pcm"
+    ) as response:
+        parts += list(response.iter_bytes())
+    assert len(parts) > 1
+    assert sum(map(len, parts)) % 960 == 0
+
+
+def test_the_same_seed_is_the_same_speech(server: tuple[str, int]) -> None:
+    first, again, other = (speech(server[0], seed=seed).content for seed in (3, 3, 4))
+    assert first == again != other
+
+
+def test_a_voice_is_uploaded_used_and_removed(server: tuple[str, int]) -> None:
+    noise = np.random.default_rng(0).standard_normal(2 * 24_000).astype(np.float32) * 0.1
+    file = {"file": ("me.flac", encode(noise, AudioFormat.FLAC))}
+    about = {"name": "anna", "consent": "Anna, by mail", "text": "Words."}
+    voices = f"{server[0]}/v1/audio/voices"
+    assert httpx.post(voices, data=about, files=file, timeout=60).status_code == 201
+    assert speech(server[0], voice="anna").status_code == 200
+    assert httpx.delete(f"{voices}/anna").status_code == 204
+    assert speech(server[0], voice="anna").status_code == 404
+
+
+def test_many_at_once_are_all_served_or_told_to_wait(server: tuple[str, int]) -> None:
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda i: speech(server[0], seed=i).status_code, range(16)))
+    assert set(found) <= {200, 429}
+    assert found.count(200) >= 8
+
+
+def test_a_worker_that_is_killed_comes_back(server: tuple[str, int]) -> None:
+    url, pid = server
+    (worker,) = workers(pid)
+    with httpx.stream(
+        "POST",
+        f"{url}/v1/audio/speech",
+        json={"model": "test", "input": TEXT * 8, "voice": "default", "response_format": "pcm"},
+        timeout=30,
+    ) as response:
+        heard = response.iter_raw()
+        next(heard)
+        os.kill(worker, signal.SIGKILL)
+        begun = time.monotonic()
+        with pytest.raises(httpx.RemoteProtocolError):  # cut off, not ended as if all were well
+            list(heard)
+        assert time.monotonic() - begun < 1.0
+    assert httpx.get(f"{url}/health").status_code == 200
+    assert httpx.get(f"{url}/ready").status_code == 503
+    assert speech(url).status_code == 503
+    while httpx.get(f"{url}/ready").status_code != 200:
+        assert time.monotonic() - begun < 30
+        time.sleep(0.1)
+    assert speech(url).status_code == 200
+    assert len(workers(pid)) == 1
+
+
+def test_sigterm_lets_streams_finish_and_leaves_nobody_behind(tmp_path: Path) -> None:
+    with served(tmp_path) as (url, process), concurrent.futures.ThreadPoolExecutor(1) as pool:
+        (worker,) = workers(process.pid)
+        stream = pool.submit(speech, url, input=TEXT * 2)
+        while "cosyserve_running 1.0" not in httpx.get(f"{url}/metrics").text:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert stream.result().status_code == 200
+        assert process.wait(timeout=20) == 0
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker, 0)
+
+
+def test_a_taken_port_is_one_sentence(server: tuple[str, int], tmp_path: Path) -> None:
+    port = server[0].rpartition(":")[2]
+    env = os.environ | {"COSYSERVE_HOME": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-m", "cosyserve.cli", "serve", "--port", port],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 2
+    assert "can't listen" in run.stderr
+    assert "Traceback" not in run.stderr

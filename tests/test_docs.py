@@ -45,7 +45,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def environment(home: Path) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return os.environ | {"PATH": path, "COSYSERVE_HOME": str(home / "home"), "PYTHONPATH": ""}
+    # One thread: tests share the machine, and threads that wait for each other cost the most.
+    one = {"COSYSERVE_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    return os.environ | one | {"PATH": path, "COSYSERVE_HOME": str(home / "home"), "PYTHONPATH": ""}
 
 
 @pytest.mark.parametrize(("language", "code"), BLOCKS)

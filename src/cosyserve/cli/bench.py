@@ -14,7 +14,7 @@ from rich.console import Console
 
 def bench(
     url: Annotated[
-        str, typer.Option(help="Server; with or without /v1.")
+        str, typer.Option(envvar="COSYSERVE_URL", help="Server; with or without /v1.")
     ] = "http://localhost:8080",
     model: Annotated[str, typer.Option(help="Model name to ask for.")] = "tts-1",
     voice: Annotated[str, typer.Option(help="Voice to ask for.")] = "default",

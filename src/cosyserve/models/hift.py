@@ -9,6 +9,7 @@ it. Module names are those of the published checkpoint.
 from __future__ import annotations
 
 import math
+from functools import cache
 from itertools import pairwise
 
 import torch
@@ -186,6 +187,8 @@ class HiFT(nn.Module):
         return (x[:, 0, half:-half] / energy[:, 0, half:-half].clamp(min=1e-8)).contiguous()
 
 
+@cache
+@torch.inference_mode(False)  # so that what is cached can also be trained with
 def _fourier(n_fft: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """Periodic Hann window [n_fft], cosines and sines [n_fft / 2 + 1, n_fft]."""
     n = torch.arange(n_fft, dtype=torch.float64)

@@ -73,8 +73,12 @@ class Model:
 def load(
     folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> Model:
-    """A native or a published folder. `dtype` of LM and flow; None: as stored."""
+    """A native or a published folder. `dtype` of LM and flow; None: as stored, but no float16 on
+    a CPU, which computes it slowly."""
     parts = published.read(folder)
+    stored = {tensor.dtype for state in parts.states.values() for tensor in state.values()}
+    if dtype is None and torch.device(device).type == "cpu" and torch.float16 in stored:
+        dtype = torch.float32
     return assemble(parts if dtype is None else parts.cast(dtype), device, str(folder))
 
 

@@ -86,6 +86,8 @@ def write(parts: Parts, folder: Path) -> None:
         raise CheckpointError(f"{folder}: can't be written: {error}") from error
     try:
         _write(parts, partial)
+        for file in partial.rglob("*"):  # some writers make files that only their owner can read
+            file.chmod(0o755 if file.is_dir() else 0o644)
         partial.chmod(0o755)
         os.rename(partial, folder)
     except Exception as error:  # safetensors and tokenizers have their own names for a full disk

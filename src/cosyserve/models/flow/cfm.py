@@ -16,6 +16,7 @@ Velocity = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, int], Tensor]
 
 
 @cache
+@torch.inference_mode(False)  # so that what is cached can also be trained with
 def fixed_noise(channels: int, frames: int, device: torch.device) -> Tensor:
     """[channels, frames]: the noise that the published models start from, by absolute frame.
 

@@ -1,0 +1,125 @@
+"""Distils the flow: a few Euler steps without guidance that land where many with guidance do.
+
+The student begins as the teacher. Both start from the same noise; the student's own path of a few
+steps is followed to its end and compared with the teacher's end. Knows no corpus beyond windows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from cosyserve.models.config import FlowConfig
+from cosyserve.models.flow import Flow
+from cosyserve.models.flow.cfm import solve
+from cosyserve.models.flow.masks import attention_bias
+from training import loop
+from training.data import Corpus
+from training.flow import Rows, conditions, prompts
+from training.sizes import NANO
+
+STEPS = 4
+TEACHER_STEPS = 12
+BATCH = 32
+PEAK_RATE = 3e-4
+
+
+def velocity(flow: Flow, streaming: bool) -> Callable[..., Tensor]:
+    chunk = 2 * flow.config.encoder.chunk if streaming else 0
+
+    def field(
+        x: Tensor, mu: Tensor, speaker: Tensor, prompt: Tensor, t: Tensor, step: int
+    ) -> Tensor:
+        bias = attention_bias(None, x.shape[2], chunk, x)
+        v: Tensor = flow.estimator(x, mu, speaker, prompt, t, bias)
+        return v
+
+    return field
+
+
+def train(
+    rows: Rows,
+    config: FlowConfig,
+    out: Path,
+    *,
+    seconds: float,
+    steps: int,
+    student_steps: int = STEPS,
+    teacher_steps: int = TEACHER_STEPS,
+) -> list[dict[str, float]]:
+    device = rows.corpus.device
+    teacher = Flow(config)
+    loop.load_state(teacher, out / "flow.pt")
+    teacher = teacher.to(device).requires_grad_(False)
+    student = copy.deepcopy(teacher).requires_grad_(True)
+    average = loop.Average(student)
+    rate = torch.zeros((), device=device)
+    optimizer = loop.adam(student.parameters(), rate, decay=0.0)
+
+    def one(streaming: bool) -> tuple[Tensor, Tensor]:
+        codes, mel, speaker = rows.draw()
+        prompt, given = prompts(mel)
+        noise = torch.randn_like(mel)
+        with loop.half_precision(device):
+            with torch.no_grad():
+                mu, who = conditions(teacher, codes, speaker, streaming)
+                goal = solve(
+                    velocity(teacher, streaming),
+                    noise,
+                    mu.float(),
+                    who.float(),
+                    prompt,
+                    steps=teacher_steps,
+                    guidance=config.guidance,
+                )
+            mu, who = conditions(student, codes, speaker, streaming)
+            made = solve(
+                velocity(student, streaming),
+                noise,
+                mu.float(),
+                who.float(),
+                prompt,
+                steps=student_steps,
+                guidance=0.0,
+            )
+        near = ((made - goal).abs() * ~given).sum() / (~given).sum() / mel.shape[1]
+        (near / 2).backward()
+        return near.detach(), ((goal - mel).abs() * ~given).mean()
+
+    def step() -> loop.Losses:
+        optimizer.zero_grad(set_to_none=True)
+        whole, truth = one(streaming=False)
+        streamed, _ = one(streaming=True)
+        nn.utils.clip_grad_norm_(student.parameters(), 1.0)
+        optimizer.step()
+        average.follow()
+        return {"whole": whole, "streamed": streamed, "teacher_to_truth": truth}
+
+    def save() -> None:
+        loop.save_state(average.copy, out / "flow_distilled.pt")
+
+    return loop.Loop("distil", out, rate, PEAK_RATE, seconds, steps, save, warm_up=50).run(step)
+
+
+def arguments() -> argparse.ArgumentParser:
+    return loop.arguments(__doc__, seconds=180)
+
+
+def main() -> None:
+    given = arguments().parse_args()
+    loop.begin(given.seed)
+    corpus = Corpus.load(given.data, given.device)
+    assert NANO.flow
+    codes = torch.load(given.out / "codes.pt", weights_only=True)
+    embeddings = torch.load(given.out / "embeddings.pt", weights_only=True)
+    rows = Rows(corpus, codes, embeddings, given.batch or BATCH)
+    train(rows, NANO.flow, given.out, seconds=given.seconds, steps=given.steps)
+
+
+if __name__ == "__main__":
+    main()

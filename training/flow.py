@@ -1,0 +1,155 @@
+"""Trains the flow: speech codes and a speaker become mel frames, by matching straight paths.
+
+Rows are windows that begin with an utterance and run on into others of the same voice, so a
+leading part can serve as prompt. Knows no text and no vocoder.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cosyserve.models.config import FlowConfig
+from cosyserve.models.flow import Flow, FlowBatch
+from cosyserve.models.flow.masks import attention_bias
+from training import loop
+from training.data import Corpus
+from training.sizes import NANO
+
+WINDOW = 150  # tokens: 6 s, six chunks of the streaming mask
+BATCH = 48
+PEAK_RATE = 1e-3
+PROMPT_PART = 0.5  # of the rows have one
+LONGEST_PROMPT = 0.5  # of the window
+FREE_PART = 0.2  # of the rows learn to speak without any condition, for guidance
+STREAMED_EVERY = 2  # one step sees all, the next one chunk by chunk
+
+
+class Rows:
+    """Random windows of the corpus with their speakers."""
+
+    def __init__(self, corpus: Corpus, codes: Tensor, embeddings: Tensor, batch: int) -> None:
+        self.corpus, self.batch = corpus, batch
+        self.window = min(WINDOW, corpus.tokens // 4)
+        corpus.arrays["codes"] = codes.to(corpus.device)
+        own = embeddings.to(corpus.device)
+        voices = range(len(corpus.voices))
+        self.mean = torch.stack([F.normalize(own[corpus.voice == v]).mean(0) for v in voices])
+        self.own = own
+        voice, starts = corpus.voice_of_tokens(), corpus.start[:-1]
+        last = (starts + self.window - 1).clamp(max=corpus.tokens - 1)
+        same = (voice[starts] == voice[last]) & (starts + self.window <= corpus.tokens)
+        self.choices = same.nonzero()[:, 0]
+        # Some other utterance of the same voice lends its embedding.
+        self.first = torch.searchsorted(
+            corpus.voice, torch.arange(len(voices) + 1, device=own.device)
+        )
+
+    def draw(self) -> tuple[Tensor, Tensor, Tensor]:
+        """codes [B, T], mel [B, 80, 2T], speaker [B, E]"""
+        device = self.corpus.device
+        pick = torch.randint(0, len(self.choices), (self.batch,), device=device)
+        row = self.choices[pick]
+        start, voice = self.corpus.start[row], self.corpus.voice[row]
+        codes = self.corpus.windows("codes", start, self.window).long()
+        mel = self.corpus.windows("mel", start, self.window).float().transpose(1, 2)
+        count = self.first[voice + 1] - self.first[voice]
+        part = torch.rand(self.batch, device=device)
+        other = self.first[voice] + (part * count).long().clamp(max=count - 1)
+        typical = torch.rand(self.batch, 1, device=device) < 0.5
+        return codes, mel, torch.where(typical, self.mean[voice], self.own[other])
+
+
+def conditions(
+    flow: Flow, codes: Tensor, speaker: Tensor, streaming: bool
+) -> tuple[Tensor, Tensor]:
+    """mu [B, mel, 2T] and the projected speaker [B, mel]."""
+    size = codes.shape[1]
+    lengths = torch.full((len(codes),), size, device=codes.device)
+    batch = FlowBatch(codes, lengths, (size,) * len(codes), None, size, speaker, speaker)
+    return flow.conditions(batch, streaming), flow.speaker(speaker)
+
+
+def prompts(mel: Tensor) -> tuple[Tensor, Tensor]:
+    """The given leading frames (zero after them), and which frames those are: [B, 1, 2T]."""
+    rows, _, frames = mel.shape
+    longest = int(LONGEST_PROMPT * frames)
+    length = (torch.rand(rows, device=mel.device) * longest).long()
+    length = torch.where(torch.rand(rows, device=mel.device) < PROMPT_PART, length, 0)
+    given = (torch.arange(frames, device=mel.device) < length[:, None])[:, None]
+    return mel * given, given
+
+
+def train(
+    rows: Rows,
+    config: FlowConfig,
+    out: Path,
+    *,
+    seconds: float,
+    steps: int,
+    resume: bool = False,
+    fused: bool = False,
+) -> list[dict[str, float]]:
+    device = rows.corpus.device
+    model = Flow(config)
+    if resume:
+        loop.load_state(model, out / "flow.pt")
+    model = model.to(device)
+    average = loop.Average(model)
+    if fused:
+        loop.fuse([model.encoder, model.estimator])
+    rate = torch.zeros((), device=device)
+    optimizer = loop.adam(model.parameters(), rate)
+
+    def one(streaming: bool) -> Tensor:
+        codes, mel, speaker = rows.draw()
+        chunk = 2 * config.encoder.chunk if streaming else 0
+        with loop.half_precision(device):
+            mu, speaker = conditions(model, codes, speaker, streaming)
+        near = (mu.float() - mel).abs().mean()  # the encoder learns faster with a goal of its own
+        prompt, given = prompts(mel)
+        kept = (torch.rand(len(mel), 1, 1, device=device) >= FREE_PART).float()
+        t = 1 - torch.cos(torch.rand(len(mel), 1, 1, device=device) * math.pi / 2)
+        noise = torch.randn_like(mel)
+        x = (1 - t) * noise + t * mel
+        with loop.half_precision(device):
+            bias = attention_bias(None, mel.shape[2], chunk, mu)
+            v = model.estimator(x, mu * kept, speaker * kept[:, 0], prompt * kept, t[:, 0, 0], bias)
+        wrong = (v.float() - (mel - noise)).abs() * ~given
+        matching = wrong.sum() / (~given).sum() / mel.shape[1]
+        loss = matching + 0.2 * near
+        (loss / STREAMED_EVERY).backward()
+        return matching.detach()
+
+    def step() -> loop.Losses:
+        optimizer.zero_grad(set_to_none=True)
+        whole, streamed = one(streaming=False), one(streaming=True)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        average.follow()
+        return {"whole": whole, "streamed": streamed}
+
+    def save() -> None:
+        loop.save_state(average.copy, out / "flow.pt")
+
+    return loop.Loop("flow", out, rate, PEAK_RATE, seconds, steps, save).run(step)
+
+
+def main() -> None:
+    given = loop.arguments(__doc__, seconds=720).parse_args()
+    loop.begin(given.seed)
+    corpus = Corpus.load(given.data, given.device)
+    assert NANO.flow
+    codes = torch.load(given.out / "codes.pt", weights_only=True)
+    embeddings = torch.load(given.out / "embeddings.pt", weights_only=True)
+    rows = Rows(corpus, codes, embeddings, given.batch or BATCH)
+    sizes = {"seconds": given.seconds, "steps": given.steps}
+    train(rows, NANO.flow, given.out, resume=given.resume, fused=given.compile, **sizes)
+
+
+if __name__ == "__main__":
+    main()

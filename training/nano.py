@@ -1,0 +1,88 @@
+"""Trains all parts in order and writes the model folder: one command, one GPU.
+
+The vocoder needs nobody and trains beside the others. First the tokenizer and the speaker encoder;
+then, with their codes and embeddings, the LM and the flow; then the distilled flow. Every recipe
+is a process of its own, so that small models share the GPU. Knows no loss.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from cosyserve.models.config import ModelConfig
+from training import data, distil, export
+from training.sizes import NANO
+
+# part of the whole time: vocoder all of it, tokenizer and speaker first, then LM and flow
+TOKENIZER, SPEAKER, FLOW, DISTIL = 0.24, 0.16, 0.56, 0.17
+
+
+def start(
+    recipe: str, given: argparse.Namespace, share: float, *more: str
+) -> subprocess.Popen[bytes]:
+    seconds = str(share * given.minutes * 60)
+    command = [sys.executable, "-m", f"training.{recipe}", "--data", str(given.work / "arrays")]
+    command += ["--out", str(given.work), "--seconds", seconds, "--seed", str(given.seed), *more]
+    if torch.cuda.is_available() and recipe in ("flow", "lm", "vocoder"):
+        command.append("--compile")
+    if given.resume and recipe != "distil":
+        command.append("--resume")
+    return subprocess.Popen(command)
+
+
+def finish(*running: subprocess.Popen[bytes]) -> None:
+    for process in running:
+        if process.wait():
+            raise SystemExit(f"failed: {' '.join(map(str, process.args[2:3]))}")  # type: ignore[index]
+
+
+def folder(work: Path, out: Path) -> None:
+    """Writes the model folder from the checkpoints in `work`."""
+    meta = json.loads((work / "arrays" / "meta.json").read_text("utf-8"))
+    names = [utterance["voice"] for utterance in meta["utterances"]]
+    embeddings = torch.load(work / "embeddings.pt", weights_only=True)
+    means = export.presets(sorted(set(names)), names, embeddings)
+    export.write(work, chosen(work), means, out)
+
+
+def chosen(work: Path) -> ModelConfig:
+    """The sizes, with few steps and no guidance where the flow was distilled."""
+    distilled = work / "flow_distilled.pt"
+    if not distilled.exists():
+        return NANO
+    assert NANO.flow
+    distilled.replace(work / "flow.pt")
+    return replace(NANO, flow=replace(NANO.flow, steps=distil.STEPS, guidance=0.0))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--corpus", type=Path, required=True, help="folder with index.tsv")
+    parser.add_argument("--work", type=Path, default=Path("out/nano"), help="arrays, checkpoints")
+    parser.add_argument("--out", type=Path, required=True, help="model folder to write")
+    parser.add_argument("--pronounced", type=Path, help="written by training.pronounce")
+    parser.add_argument("--minutes", type=float, default=60.0, help="training time in all")
+    parser.add_argument("--workers", type=int, default=8, help="processes that read the corpus")
+    parser.add_argument("--resume", action="store_true", help="go on from checkpoints in work")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    if not (given.work / "arrays" / "meta.json").exists():
+        data.prepare(given.corpus, given.work / "arrays", given.workers)
+    vocoder = start("vocoder", given, 0.97)
+    finish(start("tokenizer", given, TOKENIZER), start("speaker", given, SPEAKER))
+    words = ("--pronounced", str(given.pronounced)) if given.pronounced else ()
+    lm = start("lm", given, FLOW + DISTIL, *words)
+    finish(start("flow", given, FLOW))
+    finish(start("distil", given, DISTIL), lm, vocoder)
+    folder(given.work, given.out)
+
+
+if __name__ == "__main__":
+    main()

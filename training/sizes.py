@@ -1,0 +1,69 @@
+"""Sizes of the model that the recipes train, and of a toy of the same shape for tests.
+
+Knows no training.
+"""
+
+from __future__ import annotations
+
+from cosyserve.models.campplus import CamPlusConfig
+from cosyserve.models.config import (
+    EncoderConfig,
+    FlowConfig,
+    LMConfig,
+    ModelConfig,
+    UNetConfig,
+    VocoderConfig,
+)
+from cosyserve.models.s3 import LEVELS, S3Config
+
+CODE_DIMS = 7  # 2187 speech tokens: a small corpus does not fill more
+TEXT_TOKENS = 768  # of the text vocabulary, special tokens not counted
+SPECIAL_TOKENS = 20
+EMBEDDING = 128
+
+NANO = ModelConfig(
+    name="cosyserve-nano",
+    lm=LMConfig(
+        hidden=256,
+        intermediate=640,
+        layers=6,
+        heads=4,
+        kv_heads=2,
+        text_vocab=TEXT_TOKENS + SPECIAL_TOKENS,
+        speech_tokens=LEVELS**CODE_DIMS,
+        rope_theta=1e4,
+    ),
+    flow=FlowConfig(
+        encoder=EncoderConfig(size=192, heads=4, feed_forward=512, blocks=3, up_blocks=2),
+        estimator=UNetConfig("unet", channels=128, heads=4, head_dim=32, blocks=1, mid=5),
+        speech_tokens=LEVELS**CODE_DIMS,
+        speaker=EMBEDDING,
+    ),
+    vocoder=VocoderConfig(base=128, f0_channels=128),
+    speech_tokenizer=S3Config(state=160, heads=4, layers=4, code_dims=CODE_DIMS),
+    speaker_encoder=CamPlusConfig(
+        embedding=EMBEDDING,
+        head_channels=8,
+        init_channels=64,
+        growth=16,
+        bn_size=2,
+        block_layers=(4, 8, 6),
+    ),
+)
+
+TOY = ModelConfig(
+    name="toy",
+    lm=LMConfig(32, 64, 2, 2, 1, text_vocab=300 + SPECIAL_TOKENS, speech_tokens=27, rope_theta=1e4),
+    flow=FlowConfig(
+        encoder=EncoderConfig(size=16, heads=2, feed_forward=32, blocks=1, up_blocks=1),
+        estimator=UNetConfig("unet", channels=16, heads=2, head_dim=8, blocks=1, mid=1),
+        speech_tokens=27,
+        speaker=16,
+        steps=2,
+    ),
+    vocoder=VocoderConfig(base=16, f0_channels=16),
+    speech_tokenizer=S3Config(state=32, heads=1, layers=1, code_dims=3),
+    speaker_encoder=CamPlusConfig(
+        embedding=16, head_channels=2, init_channels=8, growth=4, bn_size=2, block_layers=(1, 1, 1)
+    ),
+)

@@ -48,4 +48,6 @@ class Loop:
                 self._after()
                 continue
             busy = self.scheduler.step()
+            if self.scheduler.idle:
+                self.scheduler.check_idle()
             self._after()

@@ -144,17 +144,20 @@ class Scheduler:
             token2wav_seconds=self._token2wav_seconds,
         )
 
+    @property
+    def idle(self) -> bool:
+        return not (self.running or self.waiting)
+
     def check_idle(self) -> None:
         """At rest nothing may be held."""
-        assert not self.running, "sessions are open"
-        assert not self.waiting, "sessions are waiting"
-        assert not self.lm.rows, "rows of the LM are taken"
+        assert self.idle, "sessions are open"
+        assert not self.lm.rows, "rows of the LM are taken, but no session is open"
 
     def _admit(self) -> None:
         while self.waiting and len(self.running) < self.slots:
             self.running.append(self.waiting.popleft())
         for session in self.running:
-            # The LM may be one utterance ahead of the voice.
+            # The LM may run ahead of the voice: one utterance of a session at a time.
             following = (u for u in session.utterances if u.generation.finish is None)
             utterance = next(following, None)
             if utterance and utterance.generation not in self.lm.rows and self.lm.free:

@@ -59,17 +59,16 @@ class Layer(nn.Module):
     def forward(
         self, x: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor, cache: _LayerCache | None
     ) -> Tensor:
-        """x [B, T, hidden], mask [B or 1, T, keys] -> [B, T, hidden]."""
+        """x [B, T, hidden], mask [B or 1, 1, group * T, keys] -> [B, T, hidden]."""
         batch, length, _ = x.shape
-        group = self.heads // self.kv_heads
         qkv = self.qkv(self.attn_norm(x)).view(batch, length, -1, self.head_dim).transpose(1, 2)
-        q, k, v = qkv.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
-        q, k = rotate(q, *rotary), rotate(k, *rotary)
+        turned, v = rotate(qkv[:, : -self.kv_heads], *rotary), qkv[:, -self.kv_heads :]
+        q, k = turned[:, : self.heads], turned[:, self.heads :]
         if cache is not None:
             k, v = cache.extend(k, v)
         # The queries of one KV head become rows of one attention: K and V are never repeated.
-        q = q.reshape(batch, self.kv_heads, group * length, self.head_dim)
-        y = F.scaled_dot_product_attention(q, k, v, mask.repeat(1, group, 1)[:, None])
+        q = q.reshape(batch, self.kv_heads, -1, self.head_dim)
+        y = F.scaled_dot_product_attention(q, k, v, mask)
         y = y.reshape(batch, self.heads, length, self.head_dim).transpose(1, 2).flatten(2)
         x = x + self.out(y)
         gate, up = self.gate_up(self.mlp_norm(x)).chunk(2, dim=-1)
@@ -139,6 +138,7 @@ class SpeechLM(nn.Module):
         rotary = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
         where = positions[:, None, :, None].expand(-1, config.kv_heads, -1, config.head_dim)
         span = mask.shape[-1]
+        mask = mask.repeat(1, config.heads // config.kv_heads, 1)[:, None]
         for index, layer in enumerate(self.layers):
             rows = cache and _LayerCache(
                 cache.keys[index, :, :, :span], cache.values[index, :, :, :span], where

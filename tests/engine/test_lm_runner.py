@@ -1,4 +1,4 @@
-"""Law 2: a row does not depend on who shares its batch."""
+"""A row does not depend on who shares its batch."""
 
 from __future__ import annotations
 

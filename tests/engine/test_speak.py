@@ -1,4 +1,4 @@
-"""The laws of DESIGN for one session: streaming, seeds, modes, speed, text in pieces."""
+"""One session: streaming is exact, seeds hold, modes, speed, text in pieces."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def decibels(signal: np.ndarray, error: np.ndarray) -> float:
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 60), st.integers(30, 160), st.sampled_from([1.0, 0.8, 1.7]))
-def test_law_1_streamed_speech_is_whole_speech(
+def test_streamed_speech_is_whole_speech(
     model: Model, voice: Voice, cut: int, count: int, speed: float
 ) -> None:
     """Against the same chunk-masked model run over the whole utterance at once."""
@@ -128,7 +128,7 @@ np.save(sys.argv[2], np.concatenate([chunk.samples for chunk in chunks]))
 """
 
 
-def test_law_3_the_same_seed_gives_the_same_speech_in_another_process(
+def test_the_same_seed_gives_the_same_speech_in_another_process(
     model: Model, tmp_path: Path
 ) -> None:
     voice = TTS(model).default_voice

@@ -1,4 +1,4 @@
-"""Law 1 for mel frames: a stream is what the same chunk-masked model gives for the whole."""
+"""A stream of mel frames is what the same chunk-masked model gives for the whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Law 1 for samples: streamed speech is whole speech, to 30 dB and without a seam."""
+"""Streamed speech is whole speech, to 30 dB and without a seam."""
 
 from __future__ import annotations
 

@@ -27,7 +27,6 @@ from cosyserve.contracts import (
 )
 from cosyserve.voices import file as voice_file
 
-MAX_FRAME = 256 << 20
 LENGTH = struct.Struct("<I")
 KINDS = {
     kind.__name__: kind

@@ -17,7 +17,6 @@ from cosyserve.audio import decode
 from cosyserve.contracts import (
     MAX_PROMPT_SECONDS,
     AudioChunk,
-    CheckpointError,
     Floats,
     InputError,
     Mode,
@@ -110,7 +109,7 @@ def _device(name: str) -> torch.device:
     except RuntimeError as error:
         raise InputError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N") from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise CheckpointError(
+        raise InputError(
             f"device {name} is asked for, but torch sees {torch.cuda.device_count()} CUDA devices"
         )
     return device

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cosyserve.contracts import FRAMES_PER_TOKEN, InputError
 from cosyserve.models.config import DiTConfig, FlowConfig
-from cosyserve.models.flow.cfm import fixed_noise, solve
+from cosyserve.models.flow.cfm import Velocity, fixed_noise, solve
 from cosyserve.models.flow.dit import DiT, DiTCache
 from cosyserve.models.flow.encoder import EncoderCache, UpsamplingConformer
 from cosyserve.models.flow.masks import attention_bias, valid
@@ -246,10 +246,10 @@ class Flow(nn.Module):
         return replace(cache, steps=tuple(cut(step) for step in cache.steps))
 
     def _solve(
-        self, velocity: object, noise: Tensor, mu: Tensor, speaker: Tensor, prompt: Tensor
+        self, velocity: Velocity, noise: Tensor, mu: Tensor, speaker: Tensor, prompt: Tensor
     ) -> Tensor:
         return solve(
-            velocity,  # type: ignore[arg-type]
+            velocity,
             noise,
             mu,
             speaker,

@@ -146,6 +146,14 @@ def test_an_lm_that_fails_ends_its_sessions_with_an_error() -> None:
     scheduler.check_idle()
 
 
+def test_a_request_that_cannot_be_planned_is_told_so() -> None:
+    scheduler, _, _, _ = mock_scheduler()
+    scheduler.plan = lambda _: 1 / 0  # type: ignore[assignment, return-value]
+    with pytest.raises(CosyError, match="internal error"):
+        scheduler.open(request("a", 5), lambda _: None)
+    scheduler.check_idle()
+
+
 def test_nothing_said_is_tried_once_more_and_then_told() -> None:
     scheduler, _, _, _ = mock_scheduler()
     heard: Heard = []

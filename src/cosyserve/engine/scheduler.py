@@ -95,7 +95,10 @@ class Scheduler:
         if len(self.waiting) + len(self.running) >= self.limit + self.slots:
             wait = 1.0 + len(self.waiting) / max(1, self.slots)
             raise OverloadError(f"{len(self.waiting)} requests are waiting already", wait)
-        session = Session(request, sink, self.plan(request))
+        try:
+            session = Session(request, sink, self.plan(request))
+        except Exception as error:  # whoever asked must hear of it, not wait for ever
+            raise told(error) from error
         self.waiting.append(session)
         self._opened += 1
         return session
@@ -169,10 +172,10 @@ class Scheduler:
         try:
             worked = self.lm.step()
         except Exception as error:
-            log.exception("the speech LM failed")
+            reason = told(error)
             for session in list(self.running):
                 if any(u.generation in self.lm.rows for u in session.utterances):
-                    self._fail(session, _told(error))
+                    self._fail(session, reason)
             return True
         self._tokens += sum(len(row.tokens) for row in self.lm.rows) - before
         for row in [row for row in self.lm.rows if row.finish is not None]:
@@ -205,9 +208,7 @@ class Scheduler:
                 for session in sessions:
                     self._voice([session])
                 return
-            if not isinstance(error, CosyError):
-                log.exception("token2wav failed")
-            self._fail(sessions[0], _told(error))
+            self._fail(sessions[0], told(error))
             return
         self._token2wav_seconds += self.clock() - begun
         for session, samples in zip(sessions, spoken, strict=True):
@@ -270,5 +271,9 @@ class Scheduler:
             self.lm.leave(generation)
 
 
-def _told(error: Exception) -> CosyError:
-    return error if isinstance(error, CosyError) else CosyError("internal error, see the log")
+def told(error: Exception) -> CosyError:
+    """What a client may hear of an error; what it may not goes to the log."""
+    if isinstance(error, CosyError):
+        return error
+    log.error("unexpected error", exc_info=error)
+    return CosyError("internal error, see the log")

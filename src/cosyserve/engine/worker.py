@@ -36,7 +36,7 @@ from cosyserve.engine.messages import (
     frame,
     to_worker,
 )
-from cosyserve.engine.scheduler import Scheduler
+from cosyserve.engine.scheduler import Scheduler, told
 from cosyserve.engine.session import Session
 from cosyserve.engine.tts import load
 from cosyserve.models.model import Model
@@ -102,11 +102,8 @@ class Worker:
         try:
             voice = enroll(self.model, audio, message.text, **about)  # type: ignore[arg-type]
             self._send(Embedded(message.id, voice_file.to_bytes(voice)))
-        except CosyError as error:
-            self._send(Failed.of(message.id, error))
-        except Exception:
-            logging.exception("learning a voice failed")
-            self._send(Failed.of(message.id, CosyError("internal error, see the log")))
+        except Exception as error:
+            self._send(Failed.of(message.id, told(error)))
 
     def _report(self) -> None:
         """Counts, when they changed and not too often; at rest always the last ones."""

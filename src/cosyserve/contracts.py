@@ -6,7 +6,7 @@ Knows numpy at most: no torch, no file, no setting.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, Protocol
@@ -227,5 +227,59 @@ class Engine(Protocol):
         ...
 
     def stats(self) -> EngineStats: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class LMRequest:
+    """What a speech LM is asked to continue.
+
+    `text` holds the ids of prompt text and target text, `speech` the prompt's speech tokens
+    (plain, 0..). At least `least` and at most `most` speech tokens are drawn.
+    """
+
+    text: tuple[int, ...]
+    speech: tuple[int, ...]
+    least: int
+    most: int
+    seed: int = 0
+    sampling: Sampling = field(default_factory=Sampling)
+
+
+@dataclass(frozen=True)
+class SpeechTokens:
+    """Speech tokens behind the ones before. The last piece carries a finish reason."""
+
+    ids: tuple[int, ...]
+    finish: FinishReason | None = None
+
+
+class LMBackend(Protocol):
+    """A speech LM alone, for many at once: ours, a Triton model, an OpenAI-style server."""
+
+    def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
+        """Tokens as they are drawn. Closing the iterator cancels."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Token2WavStream(Protocol):
+    """The audio side of one utterance; owns its state until `close`."""
+
+    async def advance(self, tokens: Sequence[int], *, final: bool) -> Floats:
+        """The next samples, given all tokens so far, look-ahead included."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Token2WavBackend(Protocol):
+    """Flow and vocoder alone, for many at once."""
+
+    def begin(
+        self, voice: Voice, *, with_prompt: bool, seed: int, speed: float, stream: bool
+    ) -> Token2WavStream: ...
 
     async def close(self) -> None: ...

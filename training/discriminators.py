@@ -48,7 +48,7 @@ class SpectrumDiscriminator(nn.Module):
         super().__init__()
         self.size, self.hop = size, hop
         self.register_buffer("window", torch.hann_window(size), persistent=False)
-        strides = (1, 2, 2, 2)
+        strides = (2, 2, 2, 2)  # of frequencies
         self.convs = nn.ModuleList(
             weight_norm(nn.Conv2d(2 if i == 0 else width, width, (9, 3), (s, 1), (4, 1)))
             for i, s in enumerate(strides)

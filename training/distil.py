@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -88,22 +89,22 @@ def train(
                 guidance=0.0,
             )
         near = ((made - goal).abs() * ~given).sum() / (~given).sum() / mel.shape[1]
-        (near / 2).backward()
+        near.backward()
         return near.detach(), ((goal - mel).abs() * ~given).mean()
 
-    def step() -> loop.Losses:
+    def step(name: str, streaming: bool) -> loop.Losses:
         optimizer.zero_grad(set_to_none=True)
-        whole, truth = one(streaming=False)
-        streamed, _ = one(streaming=True)
+        near, truth = one(streaming)
         nn.utils.clip_grad_norm_(student.parameters(), 1.0)
         optimizer.step()
         average.follow()
-        return {"whole": whole, "streamed": streamed, "teacher_to_truth": truth}
+        return {name: near, "teacher_to_truth": truth}
 
     def save() -> None:
         loop.save_state(average.copy, out / "flow_distilled.pt")
 
-    return loop.Loop("distil", out, rate, PEAK_RATE, seconds, steps, save, warm_up=50).run(step)
+    runner = loop.Loop("distil", out, rate, PEAK_RATE, seconds, steps, save, warm_up=50)
+    return runner.run(partial(step, "whole", False), partial(step, "streamed", True))
 
 
 def arguments() -> argparse.ArgumentParser:

@@ -8,6 +8,7 @@ live elsewhere: `speak` writes wav files and a list, `judge` reads them. Knows n
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import re
 import time
@@ -20,15 +21,51 @@ import numpy as np
 import numpy.typing as npt
 
 RATE, NARROW = 24_000, 16_000
-NUMBERS = {"0": "zero", "1": "one", "2": "two", "3": "three", "4": "four", "5": "five"}
-NUMBERS |= {"6": "six", "7": "seven", "8": "eight", "9": "nine", "10": "ten"}
+REFERENCES, TRIALS = 8, 4  # utterances of a voice
 Wave = npt.NDArray[Any]
 
 
 def plain(text: str) -> list[str]:
-    """Lower-case words without punctuation."""
-    words = re.sub(r"[^a-z0-9' ]", " ", text.lower().replace("-", " ").replace("’", "'")).split()
-    return [NUMBERS.get(word, word.strip("'")) for word in words]
+    """Lower-case words without punctuation, numbers as words."""
+    text = text.lower().replace("-", " ").replace("’", "'").replace("%", " percent")
+    text = re.sub(r"(?<=\d),(?=\d{3})", "", text)
+    text = re.sub(r"\$(\d+)\.(\d\d)", r"\1 dollars and \2 cents", text)
+    text = re.sub(r"\$(\d+)", r"\1 dollars", text)
+    text = re.sub(r"(\d+)\.(\d+)", lambda m: f"{m[1]} point {' '.join(m[2])}", text)
+    text = re.sub(r"(\d+)(st|nd|rd|th)?", _number, text)
+    words = re.sub(r"[^a-z' ]", " ", text).split()
+    return [word.strip("'") for word in words]
+
+
+ONES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+ONES += ["eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"]
+ONES += ["nineteen"]
+TENS = ["", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+ORDINALS = {"one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth"}
+ORDINALS |= {"nine": "ninth", "twelve": "twelfth"}
+
+
+def _number(found: re.Match[str]) -> str:
+    words = _cardinal(int(found[1]))
+    if found[2]:
+        last = words[-1]
+        regular = last[:-1] + "ieth" if last.endswith("y") else last + "th"
+        words[-1] = ORDINALS.get(last, regular)
+    return f" {' '.join(words)} "
+
+
+def _cardinal(number: int) -> list[str]:
+    """As the sentences of the corpus say it: with `and` before the tens."""
+    if number < 20:
+        return [ONES[number]]
+    if number < 100:
+        return [TENS[number // 10], *(_cardinal(number % 10) if number % 10 else [])]
+    for size, name in ((10**9, "billion"), (10**6, "million"), (1000, "thousand")):
+        if number >= size:
+            rest = number % size
+            return [*_cardinal(number // size), name, *(_cardinal(rest) if rest else [])]
+    rest = number % 100
+    return [ONES[number // 100], "hundred", *(["and", *_cardinal(rest)] if rest else [])]
 
 
 def word_errors(said: str, heard: str) -> tuple[int, int]:
@@ -137,6 +174,41 @@ def naturalness() -> Callable[[Wave], float]:
     return mos
 
 
+class Speakers:
+    """Whose voice is nearest, by resemblyzer; `teacher`: how often that is right for the corpus."""
+
+    def __init__(self, corpus: Path) -> None:
+        import resemblyzer
+        import soundfile
+
+        self._encoder = resemblyzer.VoiceEncoder("cpu", verbose=False)
+        heard: dict[str, list[Wave]] = {}
+        with (corpus / "index.tsv").open(encoding="utf-8") as stream:
+            for row in csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE):
+                mine = heard.setdefault(row["voice"], [])
+                if row["lang"] == "en" and len(mine) < REFERENCES + TRIALS:
+                    start = int(row["start"])
+                    stop = start + int(row["samples"])
+                    samples, _ = soundfile.read(corpus / row["file"], start=start, stop=stop)
+                    mine.append(self._embedding(narrow(samples)))
+        english = {voice: found for voice, found in heard.items() if found}
+        self._voices = list(english)
+        self._means = np.stack([np.mean(e[:REFERENCES], 0) for e in english.values()])
+        right = [self._nearest(x) == v for v, e in english.items() for x in e[REFERENCES:]]
+        self.teacher = float(np.mean(right))
+
+    def nearest(self, x: Wave) -> str:
+        return self._nearest(self._embedding(x))
+
+    def _embedding(self, x: Wave) -> Wave:
+        import resemblyzer
+
+        return np.asarray(self._encoder.embed_utterance(resemblyzer.preprocess_wav(x, NARROW)))
+
+    def _nearest(self, embedding: Wave) -> str:
+        return self._voices[int(np.argmax(self._means @ embedding))]
+
+
 def judge(given: argparse.Namespace) -> None:
     """Reads spoken.json and adds what the judges say."""
     file = given.out / "spoken.json"
@@ -147,18 +219,26 @@ def judge(given: argparse.Namespace) -> None:
     if given.whisper:
         listeners["whisper"] = whisper(given.whisper)
     mos = naturalness() if given.mos else None
+    speakers = Speakers(given.speakers) if given.speakers else None
     for entry in found["said"]:
         x = narrow(read_wav(given.out / entry["file"]))
         for name, hear in listeners.items():
             entry[name] = hear(x)
         if mos:
             entry["mos"] = mos(x)
+        if speakers:
+            entry["nearest"] = speakers.nearest(x)
     summary = found["summary"]
     for name in listeners:
         errors = [word_errors(e["text"], e[name]) for e in found["said"]]
         summary[f"wer_{name}"] = sum(e for e, _ in errors) / sum(n for _, n in errors)
     if mos:
         summary["mos"] = float(np.mean([e["mos"] for e in found["said"]]))
+    if speakers:
+        summary["own_voice_nearest"] = float(
+            np.mean([e["nearest"] == e["voice"] for e in found["said"]])
+        )
+        summary["teacher_own_voice_nearest"] = speakers.teacher
     file.write_text(json.dumps(found, indent=1))
     print(json.dumps(summary, indent=1))
 
@@ -175,6 +255,7 @@ def main() -> None:
     parser.add_argument("--moonshine", type=Path, help="judge: folder of the ONNX models")
     parser.add_argument("--whisper", type=Path, help="judge: folder of a CTranslate2 model")
     parser.add_argument("--mos", action="store_true", help="judge: DistillMOS")
+    parser.add_argument("--speakers", type=Path, help="judge: corpus, for resemblyzer")
     given = parser.parse_args()
     (speak if given.what == "speak" else judge)(given)
 

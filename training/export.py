@@ -1,6 +1,6 @@
-"""Checkpoints become a model folder: half-precision weights, tokenizer, preset voices.
+"""Checkpoints become a model folder: small weights, tokenizer, pronouncer, preset voices.
 
-Knows no training and no corpus: a preset is the mean embedding of its voice.
+Knows no training and no corpus.
 """
 
 from __future__ import annotations
@@ -8,33 +8,22 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
-from cosyserve.contracts import MEL_BINS, Voice
 from cosyserve.models import native
 from cosyserve.models.config import ModelConfig
-from cosyserve.models.parts import COUNTER, MODULES, Parts, State
-from cosyserve.text import TextTokenizer
+from cosyserve.models.int8 import packed, unpacked
+from cosyserve.models.lm import SpeechLM
+from cosyserve.models.parts import COUNTER, MODULES, Parts, State, build
+from cosyserve.text import Pronouncer, TextTokenizer
 from cosyserve.voices.file import save_voice
+from training.presets import Arrays, voices
 
-SHARPENING = 1.25  # of the LM's logits: fewer draws from the tail of what a small corpus taught
-LANGUAGES = {"a": "en-US", "b": "en-GB", "k": "en-US"}
+SHARPENING = 1.5  # of the LM's logits: fewer draws from the tail of what a small corpus taught
 DEFAULT = "af_heart"
-
-
-def presets(voices: list[str], of_utterance: list[str], embeddings: Tensor) -> dict[str, Tensor]:
-    """The mean direction of every voice's utterances."""
-    found = {}
-    for voice in voices:
-        mine = torch.tensor([name == voice for name in of_utterance])
-        found[voice] = F.normalize(embeddings[mine].float()).mean(0)
-    return found
+IN_EIGHT_BITS = ("lm", "flow")
 
 
 def states(folder: Path, dtype: torch.dtype, sharpening: float = SHARPENING) -> dict[str, State]:
@@ -58,31 +47,32 @@ def fingerprint(states: dict[str, State]) -> str:
     return digest.hexdigest()[:16]
 
 
-def write(
-    checkpoints: Path,
-    config: ModelConfig,
-    means: dict[str, Tensor],
-    out: Path,
-    dtype: torch.dtype = torch.float16,
-) -> None:
-    found = states(checkpoints, dtype)
+def write(checkpoints: Path, config: ModelConfig, arrays: Arrays, out: Path) -> None:
+    found = states(checkpoints, torch.float16)
     config = replace(config, fingerprint=fingerprint(found))
-    tokenizer = TextTokenizer.from_json(checkpoints / "tokenizer.json")
+    found |= {name: packed(found[name]) for name in IN_EIGHT_BITS}
+    pronouncer = Pronouncer.load(checkpoints / "pronouncer.safetensors")
+    tokenizer = TextTokenizer.from_json(checkpoints / "tokenizer.json", pronouncer)
+    assert config.lm
+    lm = build(SpeechLM, config.lm, unpacked("lm", found["lm"]), "lm").float()
+    presets = voices(lm, tokenizer, arrays, config)
+    presets |= {"default": presets[DEFAULT]} if DEFAULT in presets else {}
     with tempfile.TemporaryDirectory() as scratch:
-        files = []
-        names = {name: name for name in means} | ({"default": DEFAULT} if DEFAULT in means else {})
-        for name, source in names.items():
-            voice = Voice(
-                "",
-                np.zeros(0, np.int32),
-                np.zeros((0, MEL_BINS), np.float32),
-                means[source].numpy(),
-                name=source,
-                language=LANGUAGES.get(source[0], "en"),
-                family=config.family,
-                fingerprint=config.fingerprint,
-                created=datetime.now(UTC).isoformat(timespec="seconds"),
-            )
-            files.append(Path(scratch) / f"{name}.safetensors")
-            save_voice(voice, files[-1])
+        files = [Path(scratch) / f"{name}.safetensors" for name in presets]
+        for voice, file in zip(presets.values(), files, strict=True):
+            save_voice(voice, file)
         native.write(Parts(config, found, tokenizer=tokenizer, voices=tuple(files)), out)
+
+
+def checkpoints(model: Path, work: Path) -> None:
+    """A model folder as checkpoints to go on from."""
+    work.mkdir(parents=True, exist_ok=True)
+    parts = native.read(model)
+    for name, state in parts.states.items():
+        if name == "lm":
+            blunt = {key: state[key].float() / SHARPENING for key in ("head.weight", "head.bias")}
+            state = state | blunt
+        torch.save(state, work / f"{name}.pt")
+    assert parts.tokenizer
+    assert parts.tokenizer.pronouncer
+    parts.tokenizer.pronouncer.save(work / "pronouncer.safetensors")

@@ -1,16 +1,13 @@
-"""Trains the speech LM: text in, speech codes out.
+"""Trains the speech LM: phonemes in, speech codes out.
 
-Half of the spoken examples have a prompt of the same voice in front. Without a prompt only
-American voices and the human are learnt from, since text alone does not say which accent is
-meant. Imagined speech (see `imagined`) carries a mark in front of its text, which no request
-has. Knows no audio.
+Half of the examples have a prompt of the same voice in front. Every utterance is heard in several
+takes, a little faster or slower, so that a few hours are not learnt by heart. Knows no audio.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,76 +20,63 @@ from cosyserve.models.lm import SpeechLM
 from cosyserve.text import TextTokenizer
 from training import loop, text
 from training.data import Corpus
-from training.imagined import Imagination
 from training.sizes import NANO, TEXT_TOKENS
 
-LENGTH = 288  # ids of an example at most
-BATCH = 256
+LENGTHS = (128, 192, 288, 384)  # ids of an example at most: each has batches of its own
+POSITIONS = 49_152  # of a batch
 PEAK_RATE = 1.5e-3
-MISHEARD = 0.2  # of the codes in context are wrong: the model will make mistakes too
-DROPOUT = 0.3  # a few hours of speech are learnt by heart without it
+MISHEARD = 0.1  # of the codes in context are wrong: the model will make mistakes too
+DROPOUT = 0.15  # a few hours of speech are learnt by heart without it
 HELD_OUT = 50  # every so manieth utterance is never learnt from
-BRITISH = "b"
-MARK = "[accent]"  # a special token that stands in front of imagined speech
-SHARES = {"alone": 0.2, "prompted": 0.4, "imagined": 0.4}  # of a batch
 
 
 class Examples:
-    """Rows [sos] text [task] speech [eos], padded with -1, of several kinds."""
+    """Rows [sos] text [task] speech [eos], to learn from or held out."""
 
-    def __init__(self, config: LMConfig, tokenizer: TextTokenizer, length: int = LENGTH) -> None:
-        self.config, self.tokenizer, self.length = config, tokenizer, length
-        self.rows: dict[str, list[list[int]]] = {}
+    def __init__(self, config: LMConfig) -> None:
+        self.config = config
+        self.learnt: list[list[int]] = []
+        self.held_out: list[list[int]] = []
 
-    def add(self, kind: str, words: list[int], codes: list[int]) -> None:
+    def row(self, words: list[int], codes: list[int]) -> list[int]:
         config = self.config
-        row = [config.sos, *words, config.task]
-        row += [config.text_vocab + code for code in (*codes, config.eos)]
-        if len(row) <= self.length:
-            self.rows.setdefault(kind, []).append(row)
+        speech = [config.text_vocab + code for code in (*codes, config.eos)]
+        return [config.sos, *words, config.task, *speech]
 
-    def table(self, kind: str, device: torch.device) -> Tensor:
-        rows = self.rows[kind]
-        table = torch.full((len(rows), self.length), -1, dtype=torch.int16)
-        for line, row in zip(table, rows, strict=True):
-            line[: len(row)] = torch.tensor(row, dtype=torch.int16)
-        return table.to(device)
+
+def tables(rows: list[list[int]], device: torch.device) -> dict[int, Tensor]:
+    """Rows by length, padded with -1; longer ones are left out."""
+    found: dict[int, Tensor] = {}
+    for shorter, length in pairwise((0, *LENGTHS)):
+        fitting = [row for row in rows if shorter < len(row) <= length]
+        if fitting:
+            table = torch.full((len(fitting), length), -1, dtype=torch.int16)
+            for line, row in zip(table, fitting, strict=True):
+                line[: len(row)] = torch.tensor(row, dtype=torch.int16)
+            found[length] = table.to(device)
+    return found
 
 
 def build(
-    corpus: Corpus,
-    codes: Tensor,
-    config: LMConfig,
-    tokenizer: TextTokenizer,
-    pronounced: list[tuple[str, str]],
-    length: int = LENGTH,
+    corpus: Corpus, takes: list[list[list[int]]], config: LMConfig, tokenizer: TextTokenizer
 ) -> Examples:
-    examples = Examples(config, tokenizer, length)
-    start, said = corpus.start.tolist(), codes.tolist()
-    labels = corpus["phone"].tolist()
-    spoken = [said[a:b] for a, b in pairwise(start)]
-    words = [tokenizer.encode(u["text"]) for u in corpus.utterances]
-    voices = [u["voice"] for u in corpus.utterances]
-    learnt = [i for i in range(len(voices)) if i % HELD_OUT]
-    for i, voice in enumerate(voices):
-        if not voice.startswith(BRITISH):
-            examples.add("alone" if i % HELD_OUT else "held_out", words[i], spoken[i])
+    """`takes`: codes of every utterance, several times over; the first take is the original.
+
+    Every utterance stands alone once per take, and once behind another of its voice.
+    """
+    examples = Examples(config)
+    words = [tokenizer.encode(u["phonemes"]) for u in corpus.utterances]
     of_voice: dict[str, list[int]] = {}
-    for i in learnt:
-        of_voice.setdefault(voices[i], []).append(i)
-    for i in learnt:
-        for other in random.choices(of_voice[voices[i]], k=4):
-            examples.add("prompted", words[other] + words[i], spoken[other] + spoken[i])
-    heard = [
-        (spoken[i], labels[2 * start[i] : 2 * start[i + 1]])
-        for i in learnt
-        if corpus.utterances[i]["phonemes"] and not voices[i].startswith(BRITISH)
-    ]
-    imagination = Imagination(corpus.phones, [(c, p) for c, p in heard if -1 not in p])
-    mark = tokenizer.encode(MARK)
-    for sentence, phonemes in pronounced:
-        if imagined := imagination.speak(phonemes):
-            examples.add("imagined", mark + tokenizer.encode(sentence), imagined)
+    for i, utterance in enumerate(corpus.utterances):
+        of_voice.setdefault(utterance["voice"], []).append(i)
+    for utterances in of_voice.values():
+        learnt = [i for i in utterances if i % HELD_OUT]
+        for i in utterances:
+            for spoken in takes if i % HELD_OUT else takes[:1]:
+                other = random.choice(learnt)
+                rows = examples.learnt if i % HELD_OUT else examples.held_out
+                rows.append(examples.row(words[i], spoken[i]))
+                rows.append(examples.row(words[other] + words[i], spoken[other] + spoken[i]))
     return examples
 
 
@@ -125,7 +109,7 @@ def train(
     *,
     seconds: float,
     steps: int,
-    batch: int,
+    positions: int,
     resume: bool = False,
     fused: bool = False,
 ) -> list[dict[str, float]]:
@@ -142,58 +126,50 @@ def train(
         loop.fuse(model.layers)
     rate = torch.zeros((), device=device)
     optimizer = loop.adam(model.parameters(), rate, decay=0.1)
-    kinds = [kind for kind in ("alone", "prompted", "imagined") if kind in examples.rows]
-    tables = {kind: examples.table(kind, device) for kind in [*kinds, "held_out"]}
+    learnt, held_out = tables(examples.learnt, device), tables(examples.held_out, device)
 
-    def draw(kind: str, count: int) -> Tensor:
-        return tables[kind][torch.randint(0, len(tables[kind]), (count,), device=device)]
+    def draw(table: Tensor, count: int) -> Tensor:
+        return table[torch.randint(0, len(table), (count,), device=device)]
 
     def save() -> None:
         loop.save_state(average.copy, out / "lm.pt")
 
-    counts = {kind: max(1, round(SHARES[kind] * batch)) for kind in kinds}
-
-    def step() -> loop.Losses:
+    def step(length: int) -> loop.Losses:
         optimizer.zero_grad(set_to_none=True)
-        rows = torch.cat([draw(kind, count) for kind, count in counts.items()])
-        loss, right = loss_of(model, rows, MISHEARD)
+        loss, right = loss_of(model, draw(learnt[length], positions // length), MISHEARD)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         average.follow()
-        with torch.no_grad():
-            unheard, found = loss_of(average.copy, draw("held_out", 32), 0.0)
-        return {"loss": loss.detach(), "right": right, "unheard": unheard, "found": found}
+        losses = {f"loss{length}": loss.detach(), f"right{length}": right}
+        if length in held_out:
+            with torch.no_grad():
+                unheard, _ = loss_of(average.copy, draw(held_out[length], 16), 0.0)
+            losses[f"unheard{length}"] = unheard
+        return losses
 
-    return loop.Loop("lm", out, rate, PEAK_RATE, seconds, steps, save).run(step)
-
-
-def arguments() -> argparse.ArgumentParser:
-    parser = loop.arguments(__doc__, seconds=720)
-    parser.add_argument("--pronounced", type=Path, help="written by training.pronounce")
-    return parser
+    runner = loop.Loop("lm", out, rate, PEAK_RATE, seconds, steps, save)
+    return runner.run(*(partial(step, length) for length in learnt))
 
 
 def main() -> None:
-    given = arguments().parse_args()
+    given = loop.arguments(__doc__, seconds=240).parse_args()
     loop.begin(given.seed)
     random.seed(given.seed)
     assert NANO.lm
     corpus = Corpus.load(given.data)
-    codes = torch.load(given.out / "codes.pt", weights_only=True)
-    pronounced = json.loads(given.pronounced.read_text("utf-8")) if given.pronounced else []
     file = given.out / "tokenizer.json"
-    if not file.exists():
-        sentences = [u["text"] for u in corpus.utterances] + [s for s, _ in pronounced]
-        text.train(sentences, TEXT_TOKENS, file)
-    tokenizer = TextTokenizer.from_json(file)
-    examples = build(corpus, codes, NANO.lm, tokenizer, pronounced)
-    print({kind: len(rows) for kind, rows in examples.rows.items()}, flush=True)
+    text.write([u["phonemes"] for u in corpus.utterances], TEXT_TOKENS, file)
+    takes = [
+        [row.tolist() for row in codes.split(lengths.tolist())]
+        for codes, lengths in torch.load(given.out / "takes.pt", weights_only=True)
+    ]
+    examples = build(corpus, takes, NANO.lm, TextTokenizer.from_json(file))
+    print(f"{len(examples.learnt)} examples", flush=True)
     device = torch.device(given.device)
-    batch = given.batch or BATCH
-    sizes = {"seconds": given.seconds, "steps": given.steps}
+    sizes = {"seconds": given.seconds, "steps": given.steps, "positions": POSITIONS}
     more = {"resume": given.resume, "fused": given.compile}
-    train(examples, NANO.lm, given.out, device, batch=batch, **sizes, **more)
+    train(examples, NANO.lm, given.out, device, **sizes, **more)
 
 
 if __name__ == "__main__":

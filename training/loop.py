@@ -97,27 +97,30 @@ class Loop:
     warm_up: int = 200
     save_every: float = 60.0
     log_every: int = 100
+    graph: bool = True  # False: steps that the host has a part in
     history: list[dict[str, float]] = field(default_factory=list)
 
-    def run(self, step: Callable[[], Losses]) -> list[dict[str, float]]:
+    def run(self, *steps: Callable[[], Losses]) -> list[dict[str, float]]:
+        """Takes the kinds of steps in turn."""
         self.out.mkdir(parents=True, exist_ok=True)
         if not self.rate.is_cuda:
-            return self._run(step)
+            return self._run(list(steps))
         # Warm-up, capture and replay must share a stream that is not the default one.
         torch.cuda.synchronize()
         with torch.cuda.stream(torch.cuda.Stream()):
-            return self._run(step)
+            return self._run(list(steps))
 
-    def _run(self, step: Callable[[], Losses]) -> list[dict[str, float]]:
+    def _run(self, kinds: list[Callable[[], Losses]]) -> list[dict[str, float]]:
         begun = logged = saved = time.monotonic()
-        replay, count = step, 0
+        losses: Losses = {}
+        count, eager = 0, EAGER_STEPS * len(kinds)
         while count < self.steps and (now := time.monotonic()) - begun < self.seconds:
             progress = max(count / self.steps, (now - begun) / self.seconds)
             fall = FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * progress))
             self.rate.fill_(self.peak * min(1.0, (count + 1) / self.warm_up) * fall)
-            if count == EAGER_STEPS and self.rate.is_cuda:
-                replay = captured(step)
-            losses = replay()
+            if count == eager and self.graph and self.rate.is_cuda:
+                kinds = [captured(step) for step in kinds]
+            losses = losses | kinds[count % len(kinds)]()
             count += 1
             if count % self.log_every == 0 or count == self.steps or count == 1:
                 self._log(count, losses, now - begun, (now - logged))

@@ -1,14 +1,13 @@
 """Trains all parts in order and writes the model folder: one command, one GPU.
 
-The vocoder needs nobody and trains beside the others. First the tokenizer and the speaker encoder;
-then, with their codes and embeddings, the LM and the flow; then the distilled flow. Every recipe
-is a process of its own, so that small models share the GPU. Knows no loss.
+The vocoder and the pronouncer need nobody and train beside the others. First the tokenizer and the
+speaker encoder; then, with their codes and embeddings, the LM and the flow; then the distilled
+flow. Every recipe is a process of its own, so that small models share the GPU. Knows no loss.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,10 +17,12 @@ import torch
 
 from cosyserve.models.config import ModelConfig
 from training import data, distil, export
+from training.presets import Arrays
 from training.sizes import NANO
 
 # part of the whole time: vocoder all of it, tokenizer and speaker first, then LM and flow
-TOKENIZER, SPEAKER, FLOW, DISTIL = 0.24, 0.16, 0.56, 0.17
+TOKENIZER, SPEAKER, LM, FLOW, DISTIL = 0.24, 0.16, 0.15, 0.52, 0.2
+PRONOUNCER_SECONDS = 90
 
 
 def start(
@@ -30,10 +31,18 @@ def start(
     seconds = str(share * given.minutes * 60)
     command = [sys.executable, "-m", f"training.{recipe}", "--data", str(given.work / "arrays")]
     command += ["--out", str(given.work), "--seconds", seconds, "--seed", str(given.seed), *more]
-    if torch.cuda.is_available() and recipe in ("flow", "lm", "vocoder"):
+    if torch.cuda.is_available() and recipe in ("flow", "vocoder"):
         command.append("--compile")
     if given.resume and recipe != "distil":
         command.append("--resume")
+    return subprocess.Popen(command)
+
+
+def start_pronouncer(given: argparse.Namespace) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "training.pronounce", "--corpus", str(given.corpus)]
+    command += ["--out", str(given.work), "--seconds", str(PRONOUNCER_SECONDS)]
+    command += ["--dictionary", *map(str, given.dictionary)]
+    command += ["--sentences", str(given.sentences)] if given.sentences else []
     return subprocess.Popen(command)
 
 
@@ -45,11 +54,7 @@ def finish(*running: subprocess.Popen[bytes]) -> None:
 
 def folder(work: Path, out: Path) -> None:
     """Writes the model folder from the checkpoints in `work`."""
-    meta = json.loads((work / "arrays" / "meta.json").read_text("utf-8"))
-    names = [utterance["voice"] for utterance in meta["utterances"]]
-    embeddings = torch.load(work / "embeddings.pt", weights_only=True)
-    means = export.presets(sorted(set(names)), names, embeddings)
-    export.write(work, chosen(work), means, out)
+    export.write(work, chosen(work), Arrays(work), out)
 
 
 def chosen(work: Path) -> ModelConfig:
@@ -67,20 +72,24 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, required=True, help="folder with index.tsv")
     parser.add_argument("--work", type=Path, default=Path("out/nano"), help="arrays, checkpoints")
     parser.add_argument("--out", type=Path, required=True, help="model folder to write")
-    parser.add_argument("--pronounced", type=Path, help="written by training.pronounce")
+    parser.add_argument("--dictionary", type=Path, nargs="*", default=[], help="JSON, best first")
+    parser.add_argument("--sentences", type=Path, help="text that shows how often words are met")
     parser.add_argument("--minutes", type=float, default=60.0, help="training time in all")
     parser.add_argument("--workers", type=int, default=8, help="processes that read the corpus")
     parser.add_argument("--resume", action="store_true", help="go on from checkpoints in work")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--begin", type=Path, help="model folder to go on from")
     given = parser.parse_args()
+    if given.begin:
+        export.checkpoints(given.begin, given.work)
+        given.resume = True
     if not (given.work / "arrays" / "meta.json").exists():
         data.prepare(given.corpus, given.work / "arrays", given.workers)
-    vocoder = start("vocoder", given, 0.97)
+    vocoder, pronouncer = start("vocoder", given, 0.97), start_pronouncer(given)
     finish(start("tokenizer", given, TOKENIZER), start("speaker", given, SPEAKER))
-    words = ("--pronounced", str(given.pronounced)) if given.pronounced else ()
-    lm = start("lm", given, FLOW + DISTIL, *words)
+    lm = start("lm", given, LM)
     finish(start("flow", given, FLOW))
-    finish(start("distil", given, DISTIL), lm, vocoder)
+    finish(start("distil", given, DISTIL), pronouncer, lm, vocoder)
     folder(given.work, given.out)
 
 

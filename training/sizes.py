@@ -5,6 +5,7 @@ Knows no training.
 
 from __future__ import annotations
 
+from cosyserve.contracts import Sampling
 from cosyserve.models.campplus import CamPlusConfig
 from cosyserve.models.config import (
     EncoderConfig,
@@ -17,12 +18,14 @@ from cosyserve.models.config import (
 from cosyserve.models.s3 import LEVELS, S3Config
 
 CODE_DIMS = 7  # 2187 speech tokens: a small corpus does not fill more
-TEXT_TOKENS = 768  # of the text vocabulary, special tokens not counted
+TEXT_TOKENS = 108  # room for phoneme marks, special tokens not counted
+SPEECH_PER_TEXT = (0.6, 6.0)  # tokens per phoneme mark: English has 1.3
 SPECIAL_TOKENS = 20
 EMBEDDING = 128
 
 NANO = ModelConfig(
     name="cosyserve-nano",
+    sampling=Sampling(top_p=0.6, max_repeats=0.6),
     lm=LMConfig(
         hidden=256,
         intermediate=640,
@@ -32,6 +35,7 @@ NANO = ModelConfig(
         text_vocab=TEXT_TOKENS + SPECIAL_TOKENS,
         speech_tokens=LEVELS**CODE_DIMS,
         rope_theta=1e4,
+        speech_per_text=SPEECH_PER_TEXT,
     ),
     flow=FlowConfig(
         encoder=EncoderConfig(size=192, heads=4, feed_forward=512, blocks=3, up_blocks=2),
@@ -39,7 +43,7 @@ NANO = ModelConfig(
         speech_tokens=LEVELS**CODE_DIMS,
         speaker=EMBEDDING,
     ),
-    vocoder=VocoderConfig(base=128, f0_channels=128),
+    vocoder=VocoderConfig(base=256, f0_channels=128),
     speech_tokenizer=S3Config(state=160, heads=4, layers=4, code_dims=CODE_DIMS),
     speaker_encoder=CamPlusConfig(
         embedding=EMBEDDING,
@@ -53,7 +57,9 @@ NANO = ModelConfig(
 
 TOY = ModelConfig(
     name="toy",
-    lm=LMConfig(32, 64, 2, 2, 1, text_vocab=300 + SPECIAL_TOKENS, speech_tokens=27, rope_theta=1e4),
+    lm=LMConfig(
+        32, 64, 2, 2, 1, text_vocab=TEXT_TOKENS + SPECIAL_TOKENS, speech_tokens=27, rope_theta=1e4
+    ),
     flow=FlowConfig(
         encoder=EncoderConfig(size=16, heads=2, feed_forward=32, blocks=1, up_blocks=1),
         estimator=UNetConfig("unet", channels=16, heads=2, head_dim=8, blocks=1, mid=1),

@@ -6,6 +6,8 @@ the loudness and, for one who knows the speaker, the rough spectrum. Knows no te
 
 from __future__ import annotations
 
+import random
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -21,6 +23,8 @@ WINDOW = 96  # tokens
 BATCH = 64
 PEAK_RATE = 1e-3
 VOICED_ABOVE = 10.0  # Hz
+TAKES = 8  # of every utterance, for the LM
+PACES = (0.85, 1.18)  # of the takes
 MEL_MEAN, MEL_SPREAD = -6.0, 2.5  # about zero and one for the losses
 
 
@@ -128,39 +132,64 @@ def train(
     return runner.run(step)
 
 
-@torch.inference_mode()
-def tokenise(corpus: Corpus, config: S3Config, checkpoint: Path) -> Tensor:
-    """The codes of the whole corpus, each utterance heard alone: int16 [tokens]."""
-    model = S3Tokenizer(config)
-    loop.load_state(model, checkpoint)
-    torch.backends.cudnn.benchmark = False  # every length is a new one
-    model = model.to(corpus.device).eval()
-    start = corpus.start.tolist()
-    order = sorted(range(len(start) - 1), key=lambda i: start[i + 1] - start[i])
-    codes = torch.zeros(corpus.tokens, dtype=torch.int16, device=corpus.device)
-    whisper = corpus["whisper"]
-    for at in range(0, len(order), 64):
-        rows = order[at : at + 64]
-        heard = [whisper[4 * start[i] : 4 * start[i + 1]].float() for i in rows]
-        lengths = torch.tensor([len(row) for row in heard], device=corpus.device)
-        padded = nn.utils.rnn.pad_sequence(heard, batch_first=True).transpose(1, 2)
-        found, _ = model(padded, lengths)
-        for i, row in zip(rows, found, strict=True):
-            codes[start[i] : start[i + 1]] = row[: start[i + 1] - start[i]].to(torch.int16)
-    return codes
+class Hearing:
+    """A trained tokenizer that hears whole utterances."""
+
+    def __init__(self, corpus: Corpus, config: S3Config, checkpoint: Path) -> None:
+        self.corpus = corpus
+        model = S3Tokenizer(config)
+        loop.load_state(model, checkpoint)
+        torch.backends.cudnn.benchmark = False  # every length is a new one
+        self.model = model.to(corpus.device).eval()
+        start = corpus.start.tolist()
+        self.spans = [(4 * a, 4 * b) for a, b in pairwise(start)]
+        self.order = sorted(range(len(self.spans)), key=lambda i: start[i + 1] - start[i])
+
+    @torch.inference_mode()
+    def codes(self, retaken: bool) -> list[Tensor]:
+        """Codes of every utterance: as it is, or a little later and faster or slower."""
+        whisper = self.corpus["whisper"]
+        found = [torch.zeros(0)] * len(self.spans)
+        for at in range(0, len(self.order), 64):
+            rows = self.order[at : at + 64]
+            heard = [whisper[slice(*self.spans[i])].float() for i in rows]
+            if retaken:
+                heard = [self._retake(row) for row in heard]
+            lengths = torch.tensor([len(row) for row in heard], device=self.corpus.device)
+            padded = nn.utils.rnn.pad_sequence(heard, batch_first=True).transpose(1, 2)
+            codes, _ = self.model(padded, lengths)
+            for i, row, frames in zip(
+                rows, codes.to(torch.int16).cpu(), lengths.tolist(), strict=True
+            ):
+                found[i] = row[: frames // 4].clone()
+        return found
+
+    @staticmethod
+    def _retake(heard: Tensor) -> Tensor:
+        """[frames, bins] from another first frame, at another pace."""
+        heard = heard[random.randrange(4) :]
+        frames = round(len(heard) * random.uniform(*PACES)) // 4 * 4
+        stretched = F.interpolate(heard.T[None], size=frames, mode="linear", align_corners=False)
+        return stretched[0].T
 
 
 def main() -> None:
     given = loop.arguments(__doc__, seconds=300).parse_args()
     loop.begin(given.seed)
+    random.seed(given.seed)
     corpus = Corpus.load(given.data, given.device)
     assert NANO.speech_tokenizer
     batch = given.batch or BATCH
     sizes = {"seconds": given.seconds, "steps": given.steps}
     if not given.resume:  # a finished tokenizer must not change: LM and flow speak its codes
         train(corpus, NANO.speech_tokenizer, given.out, batch=batch, **sizes)
-    codes = tokenise(corpus, NANO.speech_tokenizer, given.out / "speech_tokenizer.pt")
-    torch.save(codes.cpu(), given.out / "codes.pt")
+    hearing = Hearing(corpus, NANO.speech_tokenizer, given.out / "speech_tokenizer.pt")
+    takes = [hearing.codes(retaken=False)]
+    codes = torch.cat(takes[0])
+    torch.save(codes, given.out / "codes.pt")
+    takes += [hearing.codes(retaken=True) for _ in range(TAKES - 1)]
+    together = [(torch.cat(take), torch.tensor([len(row) for row in take])) for take in takes]
+    torch.save(together, given.out / "takes.pt")
     used = codes.long().bincount(minlength=3**7).float() / len(codes)
     entropy = -(used * used.clamp(min=1e-12).log2()).sum()
     print(f"codes used: {(used > 0).sum().item()}, {entropy:.2f} bits per token")

@@ -11,15 +11,19 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models
 
 from cosyserve.contracts import CheckpointError
 from cosyserve.models import native, published
 from cosyserve.models.config import LMConfig, ModelConfig
+from cosyserve.models.int8 import packed
 from cosyserve.models.lm import SpeechLM
 from cosyserve.models.model import assemble, load
 from cosyserve.models.parts import MODULES, Parts, shapes
 from cosyserve.models.testmodel import random_parts
+from cosyserve.text import TextTokenizer
 from tests.models.memory import PEAK_RESET, peak_of
+from tests.text.test_pronouncer import random_pronouncer
 
 PARTS = tuple(MODULES)
 
@@ -52,6 +56,19 @@ def test_round_trip(parts: Parts, whole: Path) -> None:
     assert sorted(os.listdir(whole)) == sorted(
         ["config.json", "tokenizer.json", "voices", *(f"{name}.safetensors" for name in PARTS)]
     )
+
+
+def test_small_weights_and_a_pronouncer(parts: Parts, tmp_path: Path) -> None:
+    assert parts.tokenizer is not None
+    bpe = Tokenizer(models.BPE({mark: i for i, mark in enumerate("ptɑi ")}, []))
+    reading = TextTokenizer(bpe, "test", random_pronouncer())
+    small = {**parts.states, "lm": packed(parts.states["lm"])}
+    native.write(replace(parts, states=small, tokenizer=reading), tmp_path / "model")
+    found = native.read(tmp_path / "model")
+    assert found.tokenizer is not None
+    assert found.tokenizer.encode("any words") == reading.encode("any words") != []
+    for key, value in parts.states["lm"].items():
+        assert torch.allclose(found.states["lm"][key].float(), value.float(), atol=0.05)
 
 
 @pytest.mark.parametrize("folder_of", ["cosyvoice2_folder", "hugging_face_lm_folder"])

@@ -1,11 +1,10 @@
-"""What the recipes read: labels, pitch, pronunciations, imagined speech; how words are judged."""
+"""What the recipes read: labels, pitch, pronunciations; how words are judged."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from training import data, evaluate, pronounce
-from training.imagined import Imagination
 from training.pitch import pitch
 
 
@@ -35,19 +34,24 @@ def test_windows_share_one_offset(corpus: data.Corpus) -> None:
         assert len(corpus[name]) == rate * corpus.tokens
 
 
-def test_sentences_are_pronounced_word_by_word() -> None:
-    words = {"oh": "ˈO", "you": "ju"}
-    assert pronounce.pronounced("Oh, you!", words) == "ˈO, ju!"
-    assert pronounce.pronounced("Oh, they!", words) is None
-
-
-def test_imagined_speech_uses_codes_that_were_heard() -> None:
-    imagination = Imagination(["_", "ɑ", "i"], [([7, 8, 9], [0, 0, 1, 1, 2, 2])])
-    assert imagination.speak("ɑ") is not None
-    assert set(imagination.speak("ɑi") or []) <= {7, 8, 9}
-    assert imagination.speak("ʒ") is None
+def test_words_sound_as_the_corpus_says_them() -> None:
+    rows = [{"voice": "af_toy", "text": "Oh, you!", "phonemes": "ˈO, ju!"}]
+    rows += [{"voice": "bf_toy", "text": "you", "phonemes": "juː"}]
+    assert pronounce.corpus_words(rows) == {"oh": "ˈO", "you": "ju"}
 
 
 def test_word_errors() -> None:
     assert evaluate.word_errors("It's two o'clock.", "its 2 o'clock") == (1, 3)
     assert evaluate.word_errors("a b c", "") == (3, 3)
+
+
+def test_numbers_are_compared_as_words() -> None:
+    said = "It costs ninety-two euros and eighty-four cents, on April twenty-seventh."
+    assert evaluate.word_errors(said, "It costs 92 euros and 84 cents on April 27th") == (0, 13)
+    assert evaluate.plain("5,182,766") == evaluate.plain(
+        "five million one hundred and eighty-two thousand seven hundred and sixty-six"
+    )
+    assert evaluate.plain("2.93 kg, $12.50") == [
+        *("two", "point", "nine", "three", "kg"),
+        *("twelve", "dollars", "and", "fifty", "cents"),
+    ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 
-from training import distil, flow, lm, loop, speaker, text, tokenizer, vocoder
+from cosyserve.text import Pronouncer, TextTokenizer
+from training import distil, flow, lm, loop, pronounce, speaker, text, tokenizer, vocoder
 from training.data import Corpus
 from training.sizes import TOY
 
@@ -37,9 +39,12 @@ def test_tokenizer(corpus: Corpus, tmp_path: Path) -> None:
     assert TOY.speech_tokenizer
     history = tokenizer.train(corpus, TOY.speech_tokenizer, tmp_path, seconds=60, steps=3, batch=4)
     finite(history)
-    codes = tokenizer.tokenise(corpus, TOY.speech_tokenizer, tmp_path / "speech_tokenizer.pt")
+    hearing = tokenizer.Hearing(corpus, TOY.speech_tokenizer, tmp_path / "speech_tokenizer.pt")
+    codes = torch.cat(hearing.codes(retaken=False))
     assert len(codes) == corpus.tokens
     assert 0 <= int(codes.min()) <= int(codes.max()) < 27
+    for row, retaken in zip(hearing.codes(False), hearing.codes(True), strict=True):
+        assert 0.8 * len(row) - 2 < len(retaken) < 1.2 * len(row) + 1
 
 
 def test_rounding_passes_gradients() -> None:
@@ -76,12 +81,33 @@ def test_vocoder(corpus: Corpus, tmp_path: Path) -> None:
 
 def test_lm(corpus: Corpus, tmp_path: Path) -> None:
     assert TOY.lm
-    words = text.train([u["text"] for u in corpus.utterances], 300, tmp_path / "tokenizer.json")
-    pronounced = [("ah ee", "ɑi"), ("ee", "i")]
-    codes = torch.full((corpus.tokens,), 5, dtype=torch.int16)
-    examples = lm.build(corpus, codes, TOY.lm, words, pronounced)
-    assert set(examples.rows) == {"alone", "prompted", "imagined", "held_out"}
-    sizes = {"seconds": 60.0, "steps": 12, "batch": 8}
+    text.write([u["phonemes"] for u in corpus.utterances], 100, tmp_path / "tokenizer.json")
+    words = TextTokenizer.from_json(tmp_path / "tokenizer.json")
+    assert words.decode(words.encode("iɑ")) == "iɑ"
+    takes = [[[5] * u["tokens"] for u in corpus.utterances]] * 2
+    examples = lm.build(corpus, takes, TOY.lm, words)
+    assert (len(examples.held_out), len(examples.learnt)) == (2, 2 * 2 * 11)
+    sizes = {"seconds": 60.0, "steps": 12, "positions": 1024}
     history = lm.train(examples, TOY.lm, tmp_path, torch.device("cpu"), **sizes)
     finite(history)
-    assert history[-1]["loss"] < history[0]["loss"]
+    assert history[-1]["loss128"] < history[0]["loss128"]
+
+
+def test_pronouncer_runs_as_it_was_trained(tmp_path: Path) -> None:
+    known = {"see": "sˈi", "sees": "sˈiz", "tea": "tˈi", "teas": "tˈiz", "x": "ˈɛks"}
+    words = pronounce.Words(known, Counter({"see": 9}), set("sˈiztɛk"))
+    assert words.sounds[1:] == ["k", "s", "t", "z", "ˈi", "ˈɛ"]
+    sizes = {"seconds": 60.0, "steps": 150, "batch": 8}
+    history = pronounce.train(words, tmp_path, torch.device("cpu"), **sizes)
+    assert history[-1]["loss"] < 0.5 * history[0]["loss"]
+    reader = Pronouncer.load(tmp_path / "pronouncer.safetensors")
+    letters = words.letters[2, : words.lengths[2]]
+    net = pronounce.Net(len(words.sounds)).eval()
+    net.load_state_dict({key: torch.from_numpy(v) for key, v in reader.tensors.items()})
+    with torch.inference_mode():
+        expected = net(letters[None], words.lengths[2:3])[0].numpy()
+    assert abs(reader.logits(letters.numpy()) - expected).max() < 1e-3
+
+
+def test_a_stress_mark_belongs_to_its_sound() -> None:
+    assert pronounce.split_sounds("əbˈWt") == ["ə", "b", "ˈW", "t"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from cosyserve.audio.features import KALDI_BINS, WHISPER_BINS
-from cosyserve.contracts import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_FRAME
+from cosyserve.contracts import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_FRAME, Sampling
 from cosyserve.models.campplus import CamPlusConfig
 from cosyserve.models.s3 import LEVELS, S3Config
 
@@ -29,8 +29,10 @@ class LMConfig:
     speech_tokens: int = 6561
     norm_eps: float = 1e-6
     rope_theta: float = 1e6
+    speech_per_text: tuple[float, ...] = (2.0, 20.0)  # tokens, at least and at most
 
     def __post_init__(self) -> None:
+        _require(len(self.speech_per_text) == 2, "speech_per_text needs two numbers")
         _require(self.hidden % (2 * self.heads) == 0, "hidden is no even number per head")
         _require(self.heads % self.kv_heads == 0, "heads don't divide into key-value heads")
 
@@ -122,6 +124,11 @@ class FlowConfig:
     guidance: float = 0.7
     max_frames: int = 15_000  # of the fixed noise: prompt and speech together
 
+    @property
+    def grid(self) -> int:
+        """A streamed chunk is exact when prompt and speech end on a multiple of this."""
+        return 1 if isinstance(self.estimator, DiTConfig) else self.encoder.chunk
+
 
 @dataclass(frozen=True)
 class VocoderConfig:
@@ -181,6 +188,7 @@ class ModelConfig:
     speaker_encoder: CamPlusConfig | None = None
     fingerprint: str = ""  # of the weights that make voices (tokenizer and speaker encoder)
     speech: bool = True  # False: random weights for tests, the output is no speech
+    sampling: Sampling = field(default_factory=Sampling)
 
     def __post_init__(self) -> None:
         """Parts agree on tokens, frames and samples, with each other and with `contracts`."""

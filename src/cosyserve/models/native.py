@@ -1,4 +1,4 @@
-"""Our model folder: config.json, one safetensors file per part, tokenizer.json, voices/.
+"""Our model folder: config.json, a safetensors file per part, tokenizer.json, voices/.
 
 Knows no published layout. Files are mapped into memory, so that a model loads in seconds and a
 second process shares the pages. A folder is written beside its place and moved there when whole.
@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 from safetensors.torch import save_file
@@ -18,9 +19,10 @@ from safetensors.torch import save_file
 from cosyserve.contracts import CheckpointError
 from cosyserve.models.config import ModelConfig
 from cosyserve.models.config_data import from_json, sensible, shown, to_json
+from cosyserve.models.int8 import unpacked
 from cosyserve.models.parts import MODULES, Parts, State, check, check_finite, shapes
 from cosyserve.models.plain_files import read_json, read_tensors, reason, require_file
-from cosyserve.text import TextTokenizer
+from cosyserve.text import Pronouncer, TextTokenizer
 
 FORMAT, VERSION = "cosyserve", 1
 MAX_CONFIG_BYTES = 64 << 10
@@ -37,12 +39,13 @@ def is_native(folder: Path) -> bool:
         return MARK.search(stream.read(MAX_CONFIG_BYTES)) is not None
 
 
-def read(folder: Path) -> Parts:
+def read(folder: Path, only: Collection[str] = tuple(MODULES)) -> Parts:
+    """`only` names the parts whose weights are wanted."""
     config_file = folder / "config.json"
     config = _config(config_file)
     states, onnx = {}, {}
     for name, module in MODULES.items():
-        if (sizes := getattr(config, name)) is None:
+        if (sizes := getattr(config, name)) is None or name not in only:
             continue
         file = folder / f"{name}.safetensors"
         exported = file.with_suffix(".onnx")
@@ -50,7 +53,7 @@ def read(folder: Path) -> Parts:
             require_file(exported)
             onnx[name] = exported
             continue
-        states[name] = read_tensors(file)
+        states[name] = unpacked(str(file), read_tensors(file))
         with sensible(str(config_file)):
             expected = shapes(module, sizes)
         check(str(file), states[name], expected)
@@ -58,7 +61,9 @@ def read(folder: Path) -> Parts:
     tokenizer = None
     if config.lm is not None:
         require_file(folder / "tokenizer.json")
-        tokenizer = TextTokenizer.from_json(folder / "tokenizer.json")
+        sounds = folder / "pronouncer.safetensors"
+        pronouncer = Pronouncer.load(sounds) if sounds.exists() else None
+        tokenizer = TextTokenizer.from_json(folder / "tokenizer.json", pronouncer)
     voices = tuple(sorted((folder / "voices").glob("*.safetensors")))
     return Parts(config, states, onnx, tokenizer, voices)
 
@@ -103,6 +108,8 @@ def _write(parts: Parts, folder: Path) -> None:
         shutil.copyfile(file, folder / f"{name}.onnx")
     if parts.tokenizer is not None:
         parts.tokenizer.save(folder / "tokenizer.json")
+        if parts.tokenizer.pronouncer is not None:
+            parts.tokenizer.pronouncer.save(folder / "pronouncer.safetensors")
     if parts.voices:
         (folder / "voices").mkdir()
         for voice in parts.voices:

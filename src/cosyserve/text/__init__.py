@@ -3,8 +3,10 @@
 from cosyserve.text.mends import ALL_MENDS, Mend, Mends
 from cosyserve.text.normalise import is_marked_up, spoken_text
 from cosyserve.text.pieces import PieceTokenizer
+from cosyserve.text.pronouncer import Pronouncer
 from cosyserve.text.segments import segments
-from cosyserve.text.tokenizer import SPECIAL_TOKENS, TextTokenizer, byte_tokenizer
+from cosyserve.text.special import SPECIAL_TOKENS
+from cosyserve.text.tokenizer import TextTokenizer, byte_tokenizer
 
 __all__ = [
     "ALL_MENDS",
@@ -12,6 +14,7 @@ __all__ = [
     "Mend",
     "Mends",
     "PieceTokenizer",
+    "Pronouncer",
     "TextTokenizer",
     "byte_tokenizer",
     "is_marked_up",

@@ -29,6 +29,14 @@ class Language(StrEnum):
         return self in (Language.CHINESE, Language.JAPANESE)
 
 
+def named(code: str) -> Language:
+    """What a language code such as `en-GB` asks for."""
+    first = code.lower().partition("-")[0]
+    spoken = {"zh": Language.CHINESE, "cmn": Language.CHINESE, "yue": Language.CHINESE}
+    spoken |= {"en": Language.ENGLISH, "ja": Language.JAPANESE}
+    return spoken.get(first, Language.OTHER)
+
+
 def detect(text: str, mends: Mends = ALL_MENDS) -> Language:
     han = len(_HAN.findall(text))
     if Mend.OTHER_LANGUAGES not in mends:

@@ -6,12 +6,11 @@ the two sides, whatever follows. Knows no language model and no timing.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
-from cosyserve.text.tokenizer import SPECIAL_TOKENS, TextTokenizer
+from cosyserve.text.special import SPECIAL, SPECIAL_TOKENS
+from cosyserve.text.tokenizer import TextTokenizer
 
-_SPECIAL = re.compile("|".join(map(re.escape, SPECIAL_TOKENS)))
 _SPECIAL_STARTS = frozenset(token[:n] for token in SPECIAL_TOKENS for n in range(1, len(token)))
 _LONGEST_START = max(map(len, _SPECIAL_STARTS))
 
@@ -38,7 +37,7 @@ class PieceTokenizer:
     def _last_cut(self) -> int:
         text = self._pending
         end = len(text) - _unfinished_special(text)
-        specials = list(_SPECIAL.finditer(text))
+        specials = list(SPECIAL.finditer(text))
         for cut in range(end, 0, -1):
             while specials and specials[-1].start() >= cut:
                 specials.pop()
@@ -51,6 +50,8 @@ class PieceTokenizer:
         return 0
 
     def _apart(self, left: str, right: str) -> bool:
+        if self._tokenizer.pronouncer is not None:  # it reads words
+            return right.isspace() and not left.isspace()
         kind, following = unicodedata.category(left)[0], unicodedata.category(right)[0]
         # Combining marks and Hangul vowels may be composed with what stands before them.
         if following in "MC" or "\u1100" <= right <= "\u11ff" or kind in "MZC":

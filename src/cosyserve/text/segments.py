@@ -5,7 +5,7 @@ Knows no tokenizer, only a way to count tokens.
 
 from __future__ import annotations
 
-from cosyserve.text.language import detect
+from cosyserve.text.language import detect, named
 from cosyserve.text.mends import ALL_MENDS, Mend, Mends
 from cosyserve.text.normalise import is_marked_up, spoken_form
 from cosyserve.text.reading import Reader, read_numbers
@@ -17,21 +17,22 @@ def segments(
     length: Length,
     normalise: bool = True,
     *,
+    language: str = "",
     read: Reader = read_numbers,
     mends: Mends = ALL_MENDS,
 ) -> list[str]:
     """The segments to speak one after another; none when there is nothing to say.
 
-    `length` counts the tokens of a text. Marked-up text, and text that is not to be normalised,
-    is one segment as it stands.
+    `length` counts the tokens of a text; `language` is its code ("": told by its script).
+    Marked-up text, and text that is not to be normalised, is one segment as it stands.
     """
     if Mend.NOTHING_TO_SAY in mends and not speakable(text):
         return []
     if not normalise or not text or is_marked_up(text):
         return [text]
-    language = detect(text, mends)
-    spoken = spoken_form(text, language, read=read, mends=mends)
-    parts = split(spoken, wide=language.wide, length=len if language.wide else length, mends=mends)
+    rules = named(language) if language else detect(text, mends)
+    spoken = spoken_form(text, rules, read=read, mends=mends)
+    parts = split(spoken, wide=rules.wide, length=len if rules.wide else length, mends=mends)
     if Mend.NOTHING_TO_SAY in mends:
         return [part for part in parts if speakable(part)]
     return [part for part in parts if not only_punctuation(part)]

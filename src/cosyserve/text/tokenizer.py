@@ -1,6 +1,7 @@
 """Text to the ids of a CosyVoice2 language model and back: Qwen2's byte-level BPE.
 
-Reads `tokenizer.json`, or `vocab.json` with `merges.txt`. Knows no prompt format and no model.
+Reads `tokenizer.json`, or `vocab.json` with `merges.txt`. A small model may read phonemes: then a
+pronouncer stands in front. Knows no prompt format and no model.
 """
 
 from __future__ import annotations
@@ -14,30 +15,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from cosyserve.contracts import CheckpointError, InputError
 from cosyserve.text.byte_level import BYTE_NAMES, joints, to_bytes
+from cosyserve.text.pronouncer import Pronouncer
+from cosyserve.text.special import SPECIAL_TOKENS
 
-# In the order of their ids, which follow the vocabulary.
-SPECIAL_TOKENS = (
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|endofprompt|>",
-    "[breath]",
-    "<strong>",
-    "</strong>",
-    "[noise]",
-    "[laughter]",
-    "[cough]",
-    "[clucking]",
-    "[accent]",
-    "[quick_breath]",
-    "<laughter>",
-    "</laughter>",
-    "[hissing]",
-    "[sigh]",
-    "[vocalized-noise]",
-    "[lipsmack]",
-    "[mn]",
-)
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -48,9 +28,9 @@ _LARGEST_FILE = 64 << 20
 class TextTokenizer:
     """Encodes text; the special tokens are recognised anywhere in it."""
 
-    def __init__(self, bpe: Tokenizer, source: str) -> None:
+    def __init__(self, bpe: Tokenizer, source: str, pronouncer: Pronouncer | None = None) -> None:
         """`source` names the file in errors."""
-        self._bpe = bpe
+        self._bpe, self.pronouncer = bpe, pronouncer
         vocabulary = bpe.get_vocab_size(with_added_tokens=False)
         bpe.add_special_tokens(list(SPECIAL_TOKENS))
         for expected, token in enumerate(SPECIAL_TOKENS, start=vocabulary):
@@ -61,8 +41,8 @@ class TextTokenizer:
                 )
 
     @classmethod
-    def from_json(cls, path: Path) -> TextTokenizer:
-        """From a `tokenizer.json`."""
+    def from_json(cls, path: Path, pronouncer: Pronouncer | None = None) -> TextTokenizer:
+        """From a `tokenizer.json`, whose entries are phonemes if there is a pronouncer."""
         text = _read(path)
         try:
             bpe = Tokenizer.from_str(text)
@@ -70,7 +50,7 @@ class TextTokenizer:
             raise CheckpointError(f"{path}: not a tokenizer.json: {error}") from error
         if not isinstance(bpe.model, models.BPE):
             raise CheckpointError(f"{path}: the model must be BPE, not {type(bpe.model).__name__}")
-        return cls(bpe, str(path))
+        return cls(bpe, str(path), pronouncer)
 
     @classmethod
     def from_vocabulary(cls, vocab: Path, merges: Path) -> TextTokenizer:
@@ -99,6 +79,8 @@ class TextTokenizer:
         return cls(_qwen2(model), str(vocab))
 
     def encode(self, text: str) -> list[int]:
+        if self.pronouncer is not None:
+            text = self.pronouncer(text)
         try:
             ids: list[int] = self._bpe.encode(text, add_special_tokens=False).ids
         except TypeError as error:  # what the library makes of a str that UTF-8 can't hold

@@ -1,0 +1,120 @@
+"""English words to phonemes by a small convolutional net, for models that read sounds.
+
+The net sees the letters of one word at a time; every letter may sound as up to three phonemes
+(a stress mark is part of its vowel). Knows no sentence, no tokenizer, no torch.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from cosyserve.contracts import CheckpointError, Floats
+from cosyserve.text.special import SPECIAL
+
+LETTERS = "#abcdefghijklmnopqrstuvwxyz'"  # the first marks both ends of a word
+SOUNDS_PER_LETTER = 3
+PAUSES = ",.!?;:"
+MAX_LETTERS = 64  # of a word; the rest is not read
+REMEMBERED_WORDS = 20_000
+_WORD = re.compile(rf"({SPECIAL.pattern})|([A-Za-z']+)|([{re.escape(PAUSES)}]+)|(\s+)")
+_VOWELS = set("AEIOUY")
+
+
+class Pronouncer:
+    """`tensors` as the training recipe writes them; `sounds` are the classes, silence first."""
+
+    def __init__(self, tensors: dict[str, Floats], sounds: list[str]) -> None:
+        self.tensors, self.sounds = tensors, sounds
+        self._blocks = sum(key.startswith("blocks.") for key in tensors) // 6
+        self._word = lru_cache(REMEMBERED_WORDS)(self._spell_out)
+
+    @classmethod
+    def load(cls, file: Path) -> Pronouncer:
+        try:
+            with safe_open(file, "np") as stored:
+                names = list(stored.keys())
+                tensors = {name: stored.get_tensor(name).astype(np.float32) for name in names}
+                sounds = (stored.metadata() or {})["sounds"].split(" ")
+            reader = cls(tensors, ["", *sounds])
+            reader("Check.")
+        except (OSError, SafetensorError, KeyError, ValueError, IndexError) as error:
+            raise CheckpointError(f"{file}: not the weights of a pronouncer: {error}") from error
+        return reader
+
+    def save(self, file: Path) -> None:
+        half = {key: value.astype(np.float16) for key, value in self.tensors.items()}
+        save_file(half, file, {"sounds": " ".join(self.sounds[1:])})
+
+    def __call__(self, text: str) -> str:
+        """Phonemes with the text's pauses and special tokens; what is no English is left out."""
+        plain = unicodedata.normalize("NFKD", text).replace("’", "'").replace("—", ",")
+        said = ""
+        for special, word, pauses, space in _WORD.findall(_without_marks(plain)):
+            if word:
+                sound = self._abbreviation(word) if _spelled(word) else self._word(word.lower())
+                said += (" " if said and said[-1] not in " >]" else "") + sound
+            elif pauses:
+                said = said.rstrip() + pauses[0]
+            else:
+                said += special or (space and " ")
+        return re.sub(r" +", " ", said).rstrip()
+
+    def _abbreviation(self, word: str) -> str:
+        return " ".join(self._word(letter.lower()) for letter in word if letter != "'")
+
+    def _spell_out(self, word: str) -> str:
+        ids = [LETTERS.index(letter) for letter in f"#{word[:MAX_LETTERS]}#"]
+        best = self.logits(np.array(ids)).argmax(-1)
+        return "".join(
+            self.sounds[sound]
+            for sound, before in zip(best, [0, *best[:-1]], strict=True)
+            if sound and sound != before
+        )
+
+    def logits(self, letters: npt.NDArray[np.int64]) -> Floats:
+        """letters [L] -> [L * SOUNDS_PER_LETTER, sounds]"""
+        get = self.tensors.__getitem__
+        x = get("letters.weight")[letters]
+        for i in range(self._blocks):
+            name = f"blocks.{i}."
+            y = _normalised(x, get(name + "norm.weight"), get(name + "norm.bias"))
+            kernel = get(name + "conv.weight")  # [out, in, width]
+            width = kernel.shape[2]
+            padded = np.pad(y, ((width // 2, width // 2), (0, 0)))
+            seen = np.stack([padded[k : k + len(x)] for k in range(width)], axis=2)
+            y = seen.reshape(len(x), -1) @ kernel.reshape(len(kernel), -1).T + get(
+                name + "conv.bias"
+            )
+            x = x + _gelu(y) @ get(name + "out.weight").T + get(name + "out.bias")
+        y = _normalised(x, get("norm.weight"), get("norm.bias"))
+        found: Floats = y @ get("head.weight").T + get("head.bias")
+        return found.reshape(len(letters) * SOUNDS_PER_LETTER, -1)
+
+
+def _without_marks(text: str) -> str:
+    return "".join(char for char in text if not unicodedata.combining(char))
+
+
+def _spelled(word: str) -> bool:
+    """BBC and PhD-like words without a vowel are read letter by letter."""
+    return len(word) > 1 and word.isupper() and not _VOWELS & set(word)
+
+
+def _normalised(x: Floats, weight: Floats, bias: Floats) -> Floats:
+    centred = x - x.mean(-1, keepdims=True)
+    spread = np.sqrt(np.square(centred).mean(-1, keepdims=True) + 1e-5)
+    normal: Floats = centred / spread * weight + bias
+    return normal
+
+
+def _gelu(x: Floats) -> Floats:
+    y: Floats = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    return y

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cosyserve.contracts import CheckpointError
+from cosyserve.models.int8 import packed, unpacked
+
+
+def test_what_was_packed_comes_back_within_half_a_level() -> None:
+    torch.manual_seed(0)
+    state = {"a.weight": torch.randn(5, 4, 3), "a.bias": torch.randn(5), "none": torch.zeros(2, 2)}
+    state["a.weight"][1] *= 1e-3
+    small = packed(state)
+    assert small["a.weight"].dtype is torch.int8
+    found = unpacked("file", small)
+    assert found.keys() == state.keys()
+    assert torch.equal(found["a.bias"], state["a.bias"].half())
+    assert torch.equal(found["none"].float(), state["none"])
+    for row, was in zip(found["a.weight"].float(), state["a.weight"], strict=True):
+        assert (row - was).abs().max() <= 0.51 * was.abs().max() / 127 + 1e-3 * was.abs().max()
+
+
+def test_a_state_without_int8_stays() -> None:
+    state = {"w": torch.randn(2, 2), "norm.scale": torch.ones(2)}
+    assert unpacked("file", state) == state
+
+
+def test_a_scale_that_does_not_fit_is_named() -> None:
+    small = packed({"w": torch.randn(3, 2)})
+    for broken in ({"w": small["w"]}, small | {"w.scale": torch.ones(2)}):
+        with pytest.raises(CheckpointError, match="'w' is int8 without a scale per row"):
+            unpacked("file", broken)

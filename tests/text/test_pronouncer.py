@@ -1,0 +1,130 @@
+"""The pronouncer with random weights: what it reads, what it leaves out, how it is kept."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
+
+from cosyserve.contracts import CheckpointError
+from cosyserve.text import PieceTokenizer, Pronouncer, TextTokenizer
+from cosyserve.text.pronouncer import LETTERS, SOUNDS_PER_LETTER
+
+SOUNDS = ["", "p", "t", "ˈɑ", "i"]
+MARKS = "ptˈɑi ,.!?;:"
+
+
+def random_pronouncer(width: int = 8, blocks: int = 2) -> Pronouncer:
+    draw = np.random.default_rng(0)
+
+    def weights(*shape: int) -> np.ndarray:
+        return draw.normal(size=shape).astype(np.float32)
+
+    tensors = {"letters.weight": weights(len(LETTERS), width)}
+    for i in range(blocks):
+        name = f"blocks.{i}."
+        tensors |= {
+            name + "norm.weight": np.ones(width, np.float32),
+            name + "norm.bias": np.zeros(width, np.float32),
+            name + "conv.weight": weights(width, width, 5),
+            name + "conv.bias": weights(width),
+            name + "out.weight": weights(width, width),
+            name + "out.bias": weights(width),
+        }
+    tensors |= {
+        "norm.weight": np.ones(width, np.float32),
+        "norm.bias": np.zeros(width, np.float32),
+        "head.weight": weights(SOUNDS_PER_LETTER * len(SOUNDS), width),
+        "head.bias": weights(SOUNDS_PER_LETTER * len(SOUNDS)),
+    }
+    return Pronouncer(tensors, SOUNDS)
+
+
+@pytest.fixture(scope="module")
+def reader() -> Pronouncer:
+    return random_pronouncer()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(reader: Pronouncer) -> TextTokenizer:
+    vocabulary = {mark: i for i, mark in enumerate(MARKS)}
+    return TextTokenizer(Tokenizer(models.BPE(vocabulary, [])), "test", reader)
+
+
+def test_words_pauses_and_special_tokens(reader: Pronouncer) -> None:
+    hello, you = reader("hello"), reader("you")
+    assert hello
+    assert reader("Hello,  you!") == f"{hello}, {you}!"
+    assert reader("hello-you") == f"{hello} {you}"
+    assert reader("hello… you — you") == f"{hello}. {you}, {you}"
+    assert reader("hello [breath]you<|endofprompt|>") == f"{hello} [breath]{you}<|endofprompt|>"
+
+
+def test_accents_and_curly_apostrophes_are_read_plain(reader: Pronouncer) -> None:
+    assert reader("Café’s") == reader("Cafe's")
+
+
+def test_abbreviations_without_vowels_are_spelled(reader: Pronouncer) -> None:
+    assert reader("BBC") == reader("b b c")
+    assert reader("NASA") == reader("nasa")
+
+
+def test_what_is_no_english_is_left_out(reader: Pronouncer, tokenizer: TextTokenizer) -> None:
+    assert reader("你好 мир 123") == ""
+    assert tokenizer.encode("你好") == []
+
+
+@settings(deadline=None)
+@given(text=st.text(max_size=60))
+def test_any_text_can_be_read(text: str) -> None:
+    said = random_pronouncer()(text)
+    assert "  " not in said
+
+
+@settings(deadline=None)
+@given(
+    text=st.lists(
+        st.sampled_from(
+            ["hello", " ", "  ", ",", " .", "don't", "[breath]", "é", "你", "-", "\n", "?!"]
+        ),
+        max_size=12,
+    ).map("".join),
+    seed=st.integers(0, 9),
+)
+def test_pieces_give_the_ids_of_the_whole(tokenizer: TextTokenizer, text: str, seed: int) -> None:
+    pieces, draw, ids, at = PieceTokenizer(tokenizer), random.Random(seed), [], 0
+    while at < len(text):
+        step = draw.randint(1, 4)
+        ids += pieces.push(text[at : at + step])
+        at += step
+    assert ids + pieces.flush() == tokenizer.encode(text)
+
+
+def test_a_very_long_word_is_read_in_part(reader: Pronouncer) -> None:
+    assert reader("a" * 10_000) == reader("a" * 64)
+
+
+def test_kept_in_half_precision(reader: Pronouncer, tmp_path: Path) -> None:
+    reader.save(tmp_path / "p.safetensors")
+    again = Pronouncer.load(tmp_path / "p.safetensors")
+    assert again.sounds == reader.sounds
+    for key, value in reader.tensors.items():
+        assert np.allclose(again.tensors[key], value, atol=2e-3)
+
+
+def test_a_broken_file_is_named(reader: Pronouncer, tmp_path: Path) -> None:
+    file = tmp_path / "p.safetensors"
+    with pytest.raises(CheckpointError, match=r"p\.safetensors"):
+        Pronouncer.load(file)
+    file.write_bytes(b"nonsense")
+    with pytest.raises(CheckpointError, match="not the weights of a pronouncer"):
+        Pronouncer.load(file)
+    fewer = Pronouncer({k: v for k, v in reader.tensors.items() if k != "norm.bias"}, SOUNDS)
+    fewer.save(file)
+    with pytest.raises(CheckpointError, match="not the weights of a pronouncer"):
+        Pronouncer.load(file)

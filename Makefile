@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: venv serve test lint bench clean
+.PHONY: venv serve triton test lint bench clean
 
 venv: $(STAMP)
 
@@ -23,6 +23,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 serve: $(STAMP)
 	$(BIN)/cosyserve serve
+
+triton: $(STAMP)
+	$(BIN)/cosyserve serve --triton
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

@@ -1,13 +1,15 @@
-"""Models on disk that many tests read: written once per run, never changed."""
+"""What many tests share: models on disk, never changed; a Triton server that obeys."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests import published
+from tests.triton.scripted import Scripted, scripted
 
 torch.set_num_threads(1)  # tests are small: threads only wait for each other
 
@@ -31,3 +33,9 @@ def token2wav_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published") / "token2wav"
     published.write_token2wav(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def scripted_triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripted]:
+    with scripted(tmp_path_factory.mktemp("triton") / "repository") as running:
+        yield running

@@ -87,6 +87,15 @@ def test_a_voice_is_kept_shown_used_and_forgotten(home: Path, cosyserve: Command
     assert "no voice named 'anna'" in cosyserve("voice", "show", "anna", status=2).stderr
 
 
+def test_voices_in_another_place(home: Path, cosyserve: Command) -> None:
+    elsewhere = ("--voice-store", str(home / "elsewhere"))
+    cosyserve("voice", "add", "anna", "me.wav", *elsewhere)
+    assert cosyserve("voice", "list", *elsewhere).stdout == b"anna\n"
+    assert cosyserve("voice", "list").stdout == b""
+    cosyserve("say", "Hi.", "--voice", "anna", *elsewhere)
+    assert "no voice named 'anna'" in cosyserve("say", "Hi.", "--voice", "anna", status=2).stderr
+
+
 def test_speakers_of_the_original_are_imported(home: Path, cosyserve: Command) -> None:
     speaker = {
         "prompt_text": "你好",
@@ -125,6 +134,9 @@ def test_conversion(home: Path, cosyserve: Command) -> None:
         (["prepare", ".", "--out", "x"], "not a model folder"),
         (["prepare", ".", "--out", "."], "exists already"),
         (["prepare", ".", "--out", "x", "--dtype", "int3"], "dtype"),
+        (["voice", "add", "default", "me.wav"], "always the model's own"),
+        (["voice", "list", "--voice-store", "redis://host:port"], "not the URL of a Redis server"),
+        (["serve", "--lm-device", "cpu"], "together"),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_code_2(

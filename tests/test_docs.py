@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import AudioFormat, encode
+from tests.backends import llm_server
 from tests.serving import served
 
 ROOT = Path(__file__).parents[1]
@@ -43,6 +44,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="module")
+def llm_url() -> Iterator[str]:
+    with llm_server.serving(llm_server.says("<|s_1|><|s_2|>")) as running:
+        yield running.url
+
+
 def environment(home: Path) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     # One thread: tests share the machine, and threads that wait for each other cost the most.
@@ -57,6 +64,12 @@ def test_the_block_runs(
     env = environment(workplace)
     if "localhost:8080" in code and "make " not in code:
         code = code.replace("http://localhost:8080", request.getfixturevalue("server"))
+    if "http://localhost:8000/v1" in code:
+        code = code.replace("http://localhost:8000/v1", request.getfixturevalue("llm_url"))
+    if "cosyserve client" in code:
+        triton = request.getfixturevalue("scripted_triton")
+        port = triton.grpc.rpartition(":")[2]
+        code = code.replace("localhost:8000", triton.http).replace("8001", port)
     if "cosyserve bench" in code:
         env["COSYSERVE_URL"] = request.getfixturevalue("server")
     if language == "python":

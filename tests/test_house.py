@@ -9,9 +9,12 @@ PACKAGE = Path(__file__).parents[1] / "src" / "cosyserve"
 FLOORS = [
     {"cli"},
     {"doctor"},
+    {"deploy"},
     {"bench"},
     {"gateway"},
+    {"triton"},
     {"engine"},
+    {"backends"},
     {"voices"},
     {"models"},
     {"text"},
@@ -36,7 +39,7 @@ def imports(file: Path) -> set[str]:
 
 def test_every_file_stands_in_a_room() -> None:
     rooms = {path.stem for path in PACKAGE.iterdir() if not path.name.startswith("__")}
-    assert rooms == set(LEVEL)
+    assert rooms - {"nano"} == set(LEVEL)  # nano is a model, not code
 
 
 def test_imports_go_down_only() -> None:

@@ -6,9 +6,11 @@ Knows numpy at most: no torch, no file, no setting.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Iterator, Sequence
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Literal, Protocol
 
 import numpy as np
@@ -25,6 +27,7 @@ SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * SAMPLES_PER_FRAME  # 960
 MEL_BINS = 80
 MAX_PROMPT_SECONDS = 30.0
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
+LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 
 class CosyError(Exception):
@@ -44,7 +47,15 @@ class CheckpointError(CosyError):
 
 
 class VoiceError(CosyError):
-    """A voice is missing, broken, or was made by another model."""
+    """A voice is broken, or was made by another model."""
+
+
+class MissingVoiceError(VoiceError):
+    """There is no voice of that name."""
+
+
+class StoreError(CosyError):
+    """The place where voices are kept can't be read or written now."""
 
 
 class OverloadError(CosyError):
@@ -131,7 +142,7 @@ class Voice:
         if not 0 <= self.flow_start <= len(self.speech_tokens):
             raise VoiceError(f"flow_start {self.flow_start} is outside the prompt")
 
-    @property
+    @cached_property
     def content_hash(self) -> str:
         """Identity of the voice: a hash of what the model hears, never of a name."""
         digest = hashlib.sha256()
@@ -149,9 +160,10 @@ class Voice:
 
 @dataclass(frozen=True)
 class SpeechRequest:
-    """One utterance to speak. `text` may also arrive piece by piece, as an iterator."""
+    """One utterance to speak. `text` may also arrive piece by piece: as an iterator for a caller
+    who waits (`speak`), as an asynchronous one for an `Engine`."""
 
-    text: str | Iterator[str]
+    text: str | Iterator[str] | AsyncIterator[str]
     voice: Voice
     mode: Mode = Mode.ZERO_SHOT
     instruction: str = ""
@@ -159,8 +171,9 @@ class SpeechRequest:
     seed: int = 0
     stream: bool = False
     normalise: bool = True
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: Sampling | None = None  # None: as the model is best sampled
     source: Floats | None = None  # mode CONVERT: the recording to convert, 16 kHz mono
+    language: str = ""  # of the text, for reading its numbers: en, zh, …; "" = found out
 
     def __post_init__(self) -> None:
         if not MIN_SPEED <= self.speed <= MAX_SPEED:
@@ -169,6 +182,10 @@ class SpeechRequest:
             raise InputError("mode 'instruct' needs an instruction, e.g. 'Speak slowly.'")
         if self.mode is Mode.CONVERT and self.source is None:
             raise InputError("mode 'convert' needs a source recording")
+        if self.language and not LANGUAGE.fullmatch(self.language):
+            raise InputError(
+                f"language must be a code like 'en' or 'zh', got {self.language!r:.40}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +197,7 @@ class AudioChunk:
     start: float  # seconds of audio before this chunk
     tokens: int  # speech tokens that this chunk turned into audio
     finish: FinishReason | None = None
+    text_tokens: int = 0  # of the whole text; said with the last chunk
 
     @property
     def final(self) -> bool:
@@ -236,7 +254,8 @@ class LMRequest:
     """What a speech LM is asked to continue.
 
     `text` holds the ids of prompt text and target text, `speech` the prompt's speech tokens
-    (plain, 0..). At least `least` and at most `most` speech tokens are drawn.
+    (plain, 0..). At least `least` and at most `most` speech tokens are drawn. Whoever asks has no
+    use for fewer than `first` tokens at once, or later for fewer than `every`.
     """
 
     text: tuple[int, ...]
@@ -245,6 +264,9 @@ class LMRequest:
     most: int
     seed: int = 0
     sampling: Sampling = field(default_factory=Sampling)
+    first: int = 1
+    every: int = 1
+    log_probs: bool = False  # whether they are wanted
 
 
 @dataclass(frozen=True)
@@ -253,6 +275,7 @@ class SpeechTokens:
 
     ids: tuple[int, ...]
     finish: FinishReason | None = None
+    log_probs: tuple[float, ...] = ()  # one per id, where they were wanted
 
 
 class LMBackend(Protocol):

@@ -9,7 +9,6 @@ import os
 import platform
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from cosyserve.audio import AudioFormat
 from cosyserve.contracts import CosyError
@@ -72,7 +71,7 @@ def _codecs() -> list[Finding]:
 
 
 def _model(name: str) -> list[Finding]:
-    from cosyserve.models import published, testmodel
+    from cosyserve.models import published, shipped, testmodel
     from cosyserve.models.parts import MODULES
 
     if name == testmodel.NAME:
@@ -82,7 +81,7 @@ def _model(name: str) -> list[Finding]:
         )
         return [Finding("model", "test (random weights, not speech)", None, advice)]
     try:
-        parts = published.read(Path(name))
+        parts = published.read(shipped.folder(name))
     except CosyError as error:
         return [Finding("model", name, False, str(error))]
     found = [Finding("model", f"{name}: {parts.config.name}", True)]

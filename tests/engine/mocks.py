@@ -12,6 +12,7 @@ from cosyserve.engine.generation import Generation, WholeText
 from cosyserve.engine.scheduler import Scheduler
 from cosyserve.engine.session import Utterance
 from cosyserve.models.config import LMConfig
+from cosyserve.text.reading import Reader, read_numbers
 
 CONFIG = LMConfig(text_vocab=1000)
 VOICE = Voice("", np.zeros(0, np.int32), np.zeros((0, 80), np.float32), np.ones(4, np.float32))
@@ -86,7 +87,7 @@ def request(name: str, tokens: int, stream: bool = True) -> SpeechRequest:
     return SpeechRequest(f"{name}:{tokens}", VOICE, stream=stream)
 
 
-def plan(asked: SpeechRequest) -> list[Utterance]:
+def plan(asked: SpeechRequest, read: Reader = read_numbers) -> list[Utterance]:
     """'name:tokens' becomes one utterance per '+' of so many tokens."""
     assert isinstance(asked.text, str)
     name, _, sizes = asked.text.partition(":")
@@ -109,6 +110,9 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
 
 
 def mock_scheduler(

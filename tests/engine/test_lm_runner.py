@@ -24,7 +24,7 @@ def lm() -> SpeechLM:
 def generation(seed: int, prompt: int = 7, most: int = 14) -> Generation:
     random = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, 50, (prompt + seed % 5,), generator=random).tolist()
-    text = WholeText(CONFIG, [CONFIG.sos, *ids, CONFIG.task], 3)
+    text = WholeText(CONFIG, [CONFIG.sos, *ids, CONFIG.task], 6)
     return Generation(text, seed, Sampling(), most)
 
 

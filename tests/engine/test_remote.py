@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,12 +24,22 @@ from cosyserve.contracts import (
     Mode,
     OverloadError,
     SpeechRequest,
+    Voice,
     VoiceError,
     WorkerError,
 )
-from cosyserve.engine.local import LocalEngine
-from cosyserve.engine.messages import Chunk, Failed, Open, frame, from_worker, to_worker
+from cosyserve.engine import remote
+from cosyserve.engine.local import LocalEngine, describe
+from cosyserve.engine.messages import (
+    Chunk,
+    Failed,
+    Open,
+    frame,
+    from_worker,
+    to_worker,
+)
 from cosyserve.engine.remote import WorkerEngine, WorkerOptions, WorkerPool
+from cosyserve.engine.voice_mirror import voice_bytes
 from cosyserve.models.model import assemble
 from cosyserve.models.testmodel import random_parts
 from tests.engine.mocks import VOICE
@@ -52,7 +64,7 @@ def with_workers(count: int, story: Callable[[WorkerPool], Awaitable[None]]) -> 
             await story(pool)
         finally:
             await pool.close()
-        assert all(worker._process.poll() is not None for worker in pool.workers)
+        assert all(p.poll() is not None for worker in pool.workers for p in worker._processes)
 
     asyncio.run(run())
 
@@ -106,7 +118,7 @@ def test_a_killed_worker_ends_its_streams_and_comes_back() -> None:
             asyncio.create_task(listen(pool.open(request(pool, TEXT * 3)))) for _ in range(4)
         ]
         await asyncio.sleep(0.3)
-        os.kill(worker.pid, signal.SIGKILL)
+        os.kill(worker.pids[0], signal.SIGKILL)
         begun = time.monotonic()
         found = await asyncio.gather(*streams, return_exceptions=True)
         assert time.monotonic() - begun < 1.0
@@ -122,13 +134,60 @@ def test_a_killed_worker_ends_its_streams_and_comes_back() -> None:
     with_workers(1, story)
 
 
+def test_a_voice_travels_once_until_it_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    brought: list[bool] = []
+
+    def note(number: int, asked: SpeechRequest, voice: bytes | None) -> Open:
+        brought.append(voice is not None)
+        return Open.of(number, asked, voice)
+
+    monkeypatch.setattr(remote, "Open", SimpleNamespace(of=note))
+
+    async def run() -> None:
+        model = describe(assemble(random_parts()))
+        size = len(voice_bytes(replace(model.voices["default"], name="a")))
+        engine = WorkerEngine(replace(OPTIONS, voice_cache_bytes=2 * size))
+        await engine.start()
+        default = engine.model.voices["default"]
+        voices = [replace(default, name=name) for name in ("a", "b", "c")]
+        large = replace(default, prompt_text="x" * 3 * size)
+
+        async def say(voice: Voice) -> None:
+            asked = SpeechRequest("Hi.", voice, Mode.PRESET, stream=True)
+            assert len(await listen(engine.open(asked)))
+
+        try:
+            for voice in (voices[0], voices[0], voices[1], voices[0]):
+                await say(voice)
+            assert brought == [True, False, True, False]
+            brought.clear()
+            for voice in (voices[2], voices[0], voices[1]):  # b made room for c, c for b
+                await say(voice)
+            assert brought == [True, False, True]
+            brought.clear()
+            await asyncio.gather(*(say(voice) for voice in (large, large, voices[0])))
+            assert brought == [True, True, False]  # too large to be kept
+            brought.clear()
+            os.kill(engine.pids[0], signal.SIGKILL)
+            while engine.stats().ready:
+                await asyncio.sleep(0.01)
+            while not engine.stats().ready:
+                await asyncio.sleep(0.05)
+            await say(voices[0])
+            assert brought == [True]
+        finally:
+            await engine.close()
+
+    asyncio.run(run())
+
+
 def test_a_request_goes_to_the_worker_with_the_least_to_do() -> None:
     async def story(pool: WorkerPool) -> None:
         streams = [asyncio.create_task(listen(pool.open(request(pool)))) for _ in range(4)]
         await asyncio.sleep(0.1)
         assert [len(worker._pending) for worker in pool.workers] == [2, 2]
         await asyncio.gather(*streams)
-        os.kill(pool.workers[0].pid, signal.SIGKILL)
+        os.kill(pool.workers[0].pids[0], signal.SIGKILL)
         while pool.workers[0].stats().ready:
             await asyncio.sleep(0.02)
         assert pool.stats().ready
@@ -153,17 +212,18 @@ def test_the_gateways_side_imports_no_torch() -> None:
 
 
 def test_messages_survive_the_journey() -> None:
-    asked = SpeechRequest("Hi", VOICE, Mode.INSTRUCT, "Slowly", 0.5, 7, True, False)
-    back = to_worker.decode(frame(Open.of(3, asked))[4:])
+    asked = SpeechRequest("Hi", VOICE, Mode.INSTRUCT, "Slowly", 0.5, 7, True, False, language="en")
+    back = to_worker.decode(frame(Open.of(3, asked, None))[4:])
     assert isinstance(back, Open)
-    again = back.request()
-    assert again.voice.content_hash == VOICE.content_hash
+    again = back.request(VOICE)
+    assert again.text == "Hi"
     assert (again.mode, again.instruction, again.speed) == (Mode.INSTRUCT, "Slowly", 0.5)
     assert (again.seed, again.stream, again.normalise) == (7, True, False)
-    chunk = AudioChunk(np.arange(5, dtype=np.float32), 2, 0.5, 9, "stop")
+    assert again.language == "en"
+    chunk = AudioChunk(np.arange(5, dtype=np.float32), 2, 0.5, 9, "stop", 11)
     heard = from_worker.decode(frame(Chunk.of(1, chunk))[4:]).chunk()
     assert np.array_equal(heard.samples, chunk.samples)
-    assert (heard.index, heard.tokens, heard.finish) == (2, 9, "stop")
+    assert (heard.index, heard.tokens, heard.finish, heard.text_tokens) == (2, 9, "stop", 11)
     for error in (InputError("a"), OverloadError("b", 3.0), CosyError("c"), VoiceError("d")):
         told = from_worker.decode(frame(Failed.of(1, error))[4:]).error()
         assert (type(told), str(told)) == (type(error), str(error))

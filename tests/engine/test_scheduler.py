@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,6 +114,30 @@ def test_a_full_queue_refuses_at_once() -> None:
     scheduler.open(request("c", 5), lambda _: None)
 
 
+def test_nobody_waits_longer_than_allowed() -> None:
+    """A queue may have room for more than can be served in good time."""
+    scheduler, _, _, clock = mock_scheduler(slots=1, waiting=50)
+    scheduler.max_wait = 10.0
+
+    def speak(sessions: int) -> None:
+        for _ in range(sessions):
+            scheduler.open(request("a", 5), lambda _: clock.pass_by(3.0))
+        run(scheduler)
+
+    for _ in range(20):  # while nobody waits, the pace is that of those who come
+        speak(1)
+    for _ in range(12):
+        scheduler.open(request("a", 5), lambda _: clock.pass_by(3.0))
+    while len(scheduler.waiting) > 6:
+        scheduler.step()
+    with pytest.raises(OverloadError) as refused:
+        scheduler.open(request("b", 5), lambda _: None)
+    assert refused.value.retry_after == pytest.approx(3.0 * len(scheduler.waiting), rel=0.2)
+    while 3.0 * len(scheduler.waiting) > 10.0:
+        scheduler.step()
+    scheduler.open(request("c", 5), lambda _: None)
+
+
 def test_nobody_is_starved() -> None:
     scheduler, _, _, _ = mock_scheduler(slots=2, waiting=50)
     order: list[str] = []
@@ -148,7 +174,7 @@ def test_an_lm_that_fails_ends_its_sessions_with_an_error() -> None:
 
 def test_a_request_that_cannot_be_planned_is_told_so() -> None:
     scheduler, _, _, _ = mock_scheduler()
-    scheduler.plan = lambda _: 1 / 0  # type: ignore[assignment, return-value]
+    scheduler.plan = lambda *_: 1 / 0  # type: ignore[assignment, return-value]
     with pytest.raises(CosyError, match="internal error"):
         scheduler.open(request("a", 5), lambda _: None)
     scheduler.check_idle()
@@ -172,6 +198,25 @@ def test_silence_is_no_success() -> None:
     run(scheduler)
     (error,) = heard
     assert "silent" in str(error)
+
+
+def test_a_second_attempt_begins_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler, token2wav, _, _ = mock_scheduler()
+    token2wav.silent = {"a"}
+    compute = token2wav._one
+
+    def once(*row: Any) -> Any:
+        found = compute(*row)
+        token2wav.silent.clear()
+        return found
+
+    monkeypatch.setattr(token2wav, "_one", once)
+    heard: Heard = []
+    scheduler.open(request("a", 10, stream=False), heard.append)
+    run(scheduler)
+    (chunk,) = heard
+    assert isinstance(chunk, AudioChunk)
+    assert (chunk.tokens, len(chunk.samples)) == (10, 9600)
 
 
 def test_a_long_text_is_spoken_in_order() -> None:

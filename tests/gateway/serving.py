@@ -6,7 +6,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ import uvloop
 
 from cosyserve.gateway.app import create_app
 from cosyserve.gateway.limits import Limits
-from cosyserve.voices.store import FolderStore
+from cosyserve.voices.store import open_store
 from tests.gateway.sine_engine import SineEngine
 
 SPEECH = "/v1/audio/speech"
@@ -51,13 +51,18 @@ class Running:
 
 
 @contextmanager
-def serving(engine: SineEngine | None = None, limits: Limits | None = None) -> Iterator[Running]:
+def serving(
+    engine: SineEngine | None = None,
+    limits: Limits | None = None,
+    keys: Sequence[str] = (),
+    store: str | None = None,
+) -> Iterator[Running]:
     engine = engine or SineEngine()
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.create_server(("127.0.0.1", 0)) as listener,
     ):
-        app = create_app(engine, FolderStore(Path(folder)), limits or Limits())
+        app = create_app(engine, open_store(store or folder), limits or Limits(), keys)
         server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -67,7 +72,12 @@ def serving(engine: SineEngine | None = None, limits: Limits | None = None) -> I
                 timeout_graceful_shutdown=1,
             )
         )
-        thread = threading.Thread(target=lambda: uvloop.run(server.serve(sockets=[listener])))
+
+        async def run() -> None:
+            await server.serve(sockets=[listener])
+            await app.state.decoder.close()
+
+        thread = threading.Thread(target=lambda: uvloop.run(run()))
         thread.start()
         port = listener.getsockname()[1]
         try:

@@ -38,6 +38,9 @@ def voice_of(tokens: int, text: str = "", **texts: str) -> Voice:
     )
 
 
+DEFAULT_VOICE = voice_of(0)
+
+
 @dataclass
 class SineEngine:
     chunks: int = 4
@@ -53,12 +56,13 @@ class SineEngine:
     sessions: int = 0
     open_sessions: int = 0
     most_open: int = 0
+    embedded: int = 0
     closed: bool = False
     requests: list[SpeechRequest] = field(default_factory=list)
 
     @property
     def model(self) -> ModelInfo:
-        return ModelInfo("sine", "sine", "f1", self.speech, {"default": voice_of(0)})
+        return ModelInfo("sine", "sine", "f1", self.speech, {"default": DEFAULT_VOICE})
 
     @property
     def samples(self) -> Floats:
@@ -84,6 +88,7 @@ class SineEngine:
                     start=index * size / SAMPLE_RATE,
                     tokens=self.chunk_tokens,
                     finish=self.finish if last else None,
+                    text_tokens=7 if last else 0,
                 )
         finally:
             self.open_sessions -= 1
@@ -91,6 +96,7 @@ class SineEngine:
     async def embed(
         self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str
     ) -> Voice:
+        self.embedded += 1
         if len(samples) < rate // 2:
             raise AudioError("the recording is too short")
         texts = {"name": name, "language": language, "consent": consent}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -17,15 +20,32 @@ from cosyserve.gateway import decoding
 from cosyserve.gateway.decoding import Decoder
 from tests.gateway.sine_engine import sine
 
+T = TypeVar("T")
 ONE_SECOND = sine(24_000)
 
 
+def with_decoder(story: Callable[[Decoder], Awaitable[T]]) -> T:
+    async def run() -> T:
+        decoder = Decoder()
+        try:
+            return await story(decoder)
+        finally:
+            await decoder.close()
+
+    return asyncio.run(run())
+
+
 def decode(data: bytes) -> Floats:
-    return asyncio.run(Decoder().decode(data)).samples
+    return with_decoder(lambda decoder: decoder.decode(data)).samples
+
+
+def children() -> list[str]:
+    ours = ["pgrep", "--parent", str(os.getpid()), "--full", decoding.__name__]
+    return subprocess.run(ours, capture_output=True, text=True, check=False).stdout.split()
 
 
 def test_a_recording_comes_through_unchanged() -> None:
-    audio = asyncio.run(Decoder().decode(encode(ONE_SECOND, AudioFormat.FLAC)))
+    audio = with_decoder(lambda decoder: decoder.decode(encode(ONE_SECOND, AudioFormat.FLAC)))
     assert audio.rate == 24_000
     assert np.abs(audio.samples - ONE_SECOND).max() < 2e-5
 
@@ -57,16 +77,35 @@ def test_a_child_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_caller_that_leaves_takes_its_child_along() -> None:
-    async def leave() -> None:
-        task = asyncio.create_task(Decoder().decode(encode(ONE_SECOND, AudioFormat.WAV)))
-        await asyncio.sleep(0.05)
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
+    async def leave(decoder: Decoder) -> None:
+        for wait in (0.0, 0.05):
+            task = asyncio.create_task(decoder.decode(encode(ONE_SECOND, AudioFormat.WAV)))
+            await asyncio.sleep(wait)
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
 
-    asyncio.run(leave())
-    ours = ["pgrep", "--parent", str(os.getpid()), "--full", decoding.__name__]
-    assert subprocess.run(ours, capture_output=True).stdout == b""
+    with_decoder(leave)
+    assert children() == []
+
+
+def test_a_child_is_ready_and_used_once() -> None:
+    async def story(decoder: Decoder) -> None:
+        used: set[str] = set()
+        for _ in range(3):
+            await decoder.decode(encode(ONE_SECOND, AudioFormat.WAV))
+            await asyncio.sleep(0.1)
+            (spare,) = children()
+            assert spare not in used
+            used.add(spare)
+        os.kill(int(spare), signal.SIGKILL)  # a spare that died is no error of the next file
+        await asyncio.sleep(0.1)
+        await decoder.decode(encode(ONE_SECOND, AudioFormat.WAV))
+        many = [decoder.decode(encode(ONE_SECOND, AudioFormat.WAV)) for _ in range(4)]
+        assert all(len(audio.samples) for audio in await asyncio.gather(*many))
+
+    with_decoder(story)
+    assert children() == []
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,13 @@ import httpx
 import pytest
 
 from cosyserve.gateway.limits import Limits
+from cosyserve.settings import Settings
 from tests.gateway.serving import SPEECH, Running, serving
 from tests.gateway.sine_engine import SineEngine
+
+
+def test_the_defaults_are_those_of_the_settings() -> None:
+    assert Limits.of(Settings(_env_file=None)) == Limits()
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +107,8 @@ def test_time_is_limited() -> None:
 
 
 def test_a_listener_who_does_not_read_is_given_up() -> None:
-    minute = SineEngine(chunks=100, chunk_tokens=250)
-    with serving(minute, Limits(seconds=1.0)) as server:
+    minutes = SineEngine(chunks=40, chunk_tokens=250)
+    with serving(minutes, Limits(seconds=1.0)) as server:
         body = b'{"model": "sine", "input": "a", "response_format": "pcm"}'
         head = f"POST {SPEECH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         with socket.create_connection(("127.0.0.1", server.port)) as deaf:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis import Case
@@ -16,7 +14,7 @@ from schemathesis.specs.openapi.checks import (
 
 from cosyserve.gateway.app import create_app
 from cosyserve.gateway.limits import Limits
-from cosyserve.voices.store import FolderStore
+from cosyserve.voices.store import open_store
 from tests.gateway.serving import Running
 from tests.gateway.sine_engine import SineEngine
 
@@ -27,7 +25,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 schema = schemathesis.openapi.from_dict(
-    create_app(SineEngine(), FolderStore(Path()), Limits()).openapi()
+    create_app(SineEngine(), open_store("."), Limits()).openapi()
 )
 
 

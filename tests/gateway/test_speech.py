@@ -67,7 +67,7 @@ def test_every_format_as_events(audio_format: AudioFormat, server: Running) -> N
     assert {event["type"] for event in deltas} == {"speech.audio.delta"}
     data = b"".join(base64.b64decode(str(event["audio"])) for event in deltas)
     check_heard(data, audio_format, server.engine)
-    usage = {"input_tokens": 6, "output_tokens": 40, "total_tokens": 46}
+    usage = {"input_tokens": 7, "output_tokens": 40, "total_tokens": 47}
     assert done == {"type": "speech.audio.done", "usage": usage}
 
 
@@ -97,16 +97,19 @@ def test_a_voice_without_a_prompt_is_a_preset(server: Running) -> None:
     assert [request.mode for request in server.engine.requests] == ["preset", "cross_lingual"]
 
 
-def test_a_reference_is_cloned_once_and_forgotten(server: Running) -> None:
+def test_a_reference_is_learned_once_and_not_listed(server: Running) -> None:
     reference = base64.b64encode(RECORDING).decode()
     assert server.say(reference_audio=reference, reference_text="Hum.").status_code == 200
     form = {"model": "sine", "input": "Hello.", "speed": "2", "language": "en"}
     files = {"reference_audio": ("me.wav", RECORDING)}
     assert server.http.post(SPEECH, data=form, files=files).status_code == 200
-    by_json, by_form = server.engine.requests
+    assert server.http.post(SPEECH, data=form, files=files).status_code == 200
+    by_json, by_form, again = server.engine.requests
+    assert server.engine.embedded == 2
+    assert again.voice is by_form.voice
     assert len(by_json.voice.speech_tokens) == len(by_form.voice.speech_tokens) == 50
     assert (by_json.voice.prompt_text, by_json.mode) == ("Hum.", Mode.ZERO_SHOT)
-    assert (by_form.speed, by_form.voice.language) == (2.0, "en")
+    assert (by_form.speed, by_form.language) == (2.0, "en")
     assert by_form.mode is Mode.CROSS_LINGUAL
     names = [voice["id"] for voice in server.http.get("/v1/audio/voices").json()["data"]]
     assert names == ["default"]
@@ -116,6 +119,13 @@ def test_a_reference_is_cloned_once_and_forgotten(server: Running) -> None:
 @pytest.mark.parametrize("voice", ["default", "alloy", "verse"])
 def test_the_names_of_openai_work(server: Running, model: str, voice: str) -> None:
     assert server.say(model=model, voice=voice, response_format="pcm").status_code == 200
+
+
+@pytest.mark.parametrize("language", ["English", "e", "en_US", "zh-"])
+def test_a_language_is_a_code(server: Running, language: str) -> None:
+    answer = server.say(language=language)
+    assert answer.status_code == 400
+    assert "like 'en'" in answer.json()["error"]["message"]
 
 
 def test_connections_are_kept(server: Running) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,9 +13,15 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import AudioFormat, encode
+from cosyserve.contracts import StoreError, Voice
+from cosyserve.gateway import known_voices
+from cosyserve.gateway.known_voices import KnownVoices
 from cosyserve.voices.file import from_bytes, to_bytes
-from tests.gateway.serving import Running
+from cosyserve.voices.folder import FolderShelf
+from cosyserve.voices.store import VoiceStore
+from tests.gateway.serving import Running, serving
 from tests.gateway.sine_engine import sine, voice_of
+from tests.redis_server import redis_running
 
 VOICES = "/v1/audio/voices"
 RECORDING = encode(sine(48_000), AudioFormat.WAV)
@@ -107,3 +117,66 @@ def test_a_damaged_file_is_not_a_missing_one(server: Running) -> None:
     (server.folder / "rotten.safetensors").write_bytes(b"rot")
     assert error(server.say(voice="rotten"), 400)["code"] == "invalid_voice"
     assert server.http.delete(f"{VOICES}/rotten").status_code == 204
+
+
+def test_many_who_want_one_name(server: Running) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: add(server, "twin", GOOD).status_code, range(8)))
+    assert sorted(answers) == [201] + [409] * 7
+    assert server.http.delete(f"{VOICES}/twin").status_code == 204
+
+
+def test_a_stored_voice_wins_but_not_over_default(server: Running) -> None:
+    add(server, "mine")
+    (server.folder / "default.safetensors").write_bytes(GOOD)
+    assert server.say(voice="default").status_code == 200
+    assert not server.engine.requests[-1].voice.speech_tokens.size
+    shown = server.http.get(f"{VOICES}/default").json()
+    assert shown["shipped"]
+    assert error(server.http.delete(f"{VOICES}/default"), 409)["code"] == "voice_is_shipped"
+    (server.folder / "default.safetensors").unlink()
+    server.http.delete(f"{VOICES}/mine")
+
+
+def test_a_store_that_goes_away_and_comes_back(tmp_path: Path) -> None:
+    with redis_running(tmp_path) as redis, serving(store=redis.url) as server:
+        assert add(server, "ann", GOOD).status_code == 201
+        assert server.say(voice="ann").status_code == 200
+        redis.end()
+        for answer in (
+            server.say(voice="ann"),
+            server.http.get(VOICES),
+            server.http.get(f"{VOICES}/ann"),
+            server.http.delete(f"{VOICES}/ann"),
+            add(server, "bea", GOOD),
+        ):
+            assert error(answer, 503)["code"] == "voice_store_unavailable"
+            assert answer.headers["retry-after"] == "1"
+        assert server.say(voice="default").status_code == 200
+        assert server.http.get("/ready").status_code == 200
+        redis.start()
+        assert error(server.say(voice="bea"), 404)["code"] == "voice_not_found"
+        assert add(server, "bea", GOOD).status_code == 201
+        assert server.say(voice="bea").status_code == 200
+
+
+def test_a_store_that_hangs_holds_up_nobody_else(server: Running) -> None:
+    class Hanging(VoiceStore):
+        def get(self, name: str) -> Voice:
+            time.sleep(0.5)
+            raise AssertionError
+
+    async def story() -> None:
+        known = KnownVoices(server.engine, Hanging(FolderShelf(Path())))
+        asked = [asyncio.create_task(known.get("ann")) for _ in range(20)]
+        await asyncio.sleep(0.01)
+        begun = time.perf_counter()
+        assert await known.get("default")
+        await asyncio.to_thread(lambda: None)  # the threads that encode are free
+        assert time.perf_counter() - begun < 0.2
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert sum(isinstance(item, StoreError) for item in found) >= 16
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known_voices, "STORE_SECONDS", 0.3)
+        asyncio.run(story())

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cosyserve.models.config import LMConfig
-from cosyserve.models.lm import KVCache, SpeechLM
+from cosyserve.models.lm import KVCache, Linear, SpeechLM
 
 CONFIG = LMConfig(32, 48, 2, 4, 2, text_vocab=50, speech_tokens=20)
 
@@ -65,3 +65,14 @@ def test_ids_lie_in_one_table() -> None:
     config = LMConfig()
     assert (config.eos, config.fill, config.classes) == (6561, 6563, 6564)
     assert (config.sos, config.task, config.vocab) == (158_500, 158_501, 158_502)
+
+
+@pytest.mark.parametrize("outputs", [7, 64, 200])
+@pytest.mark.parametrize("bias", [True, False])
+def test_blocks_of_weights_are_the_same_product(outputs: int, bias: bool) -> None:
+    torch.manual_seed(0)
+    linear = Linear(96, outputs, bias=bias)
+    for rows in range(1, 20):
+        x = torch.randn(rows, 1, 96)
+        plain = torch.nn.functional.linear(x, linear.weight, linear.bias)
+        torch.testing.assert_close(linear(x), plain, atol=1e-5, rtol=1e-5)

@@ -13,6 +13,7 @@ import pytest
 import safetensors.torch
 
 from cosyserve.contracts import CheckpointError
+from cosyserve.models import prompt_encoders
 from cosyserve.models.campplus import CamPlus
 from cosyserve.models.prompt_encoders import (
     OnnxSpeakerEncoder,
@@ -128,3 +129,45 @@ def test_importing_needs_no_onnx() -> None:
         "sys.exit(bool({'onnx', 'onnxruntime'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def endless(path: Path) -> None:
+    """A speaker encoder that counts to 2^62 first."""
+    number, yes = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
+    body = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("Add", ["count", "count"], ["more"]),
+            onnx.helper.make_node("Identity", ["go_on"], ["still"]),
+        ],
+        "body",
+        [
+            onnx.helper.make_tensor_value_info("turn", number, []),
+            onnx.helper.make_tensor_value_info("go_on", yes, []),
+            onnx.helper.make_tensor_value_info("count", onnx.TensorProto.FLOAT, None),
+        ],
+        [
+            onnx.helper.make_tensor_value_info("still", yes, []),
+            onnx.helper.make_tensor_value_info("more", onnx.TensorProto.FLOAT, None),
+        ],
+    )
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Loop", ["turns", "begin", "features"], ["embedding"], body=body)],
+        "endless",
+        [onnx.helper.make_tensor_value_info("features", onnx.TensorProto.FLOAT, [1, None, 80])],
+        [onnx.helper.make_tensor_value_info("embedding", onnx.TensorProto.FLOAT, None)],
+        [
+            onnx.helper.make_tensor("turns", number, [], [2**62]),
+            onnx.helper.make_tensor("begin", yes, [], [True]),
+        ],
+    )
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+
+
+def test_a_graph_that_never_ends_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompt_encoders, "ONNX_SECONDS", 0.3)
+    endless(tmp_path / "endless.onnx")
+    with pytest.raises(CheckpointError, match=r"endless\.onnx"):
+        load_speaker_encoder(tmp_path / "endless.onnx")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from cosyserve.contracts import Voice, VoiceError
+from cosyserve.contracts import StoreError, Voice, VoiceError
 from cosyserve.voices.file import MAX_BYTES, from_bytes, load_voice, save_voice, to_bytes
 
 RANDOM = np.random.default_rng(0)
@@ -155,11 +155,11 @@ def test_a_failed_write_leaves_the_old_voice(
         raise OSError(28, "disk full")
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(VoiceError, match=r"a\.safetensors: can't be written: disk full"):
+    with pytest.raises(StoreError, match=r"a\.safetensors: can't be written: disk full"):
         save_voice(PRESET, file)
     assert os.listdir(tmp_path) == ["a.safetensors"]
     assert load_voice(file).content_hash == VOICE.content_hash
     with pytest.raises(VoiceError, match="surrogate"):
         save_voice(replace(VOICE, consent="\ud800"), file)
-    with pytest.raises(VoiceError, match="can't be written"):
+    with pytest.raises(StoreError, match="can't be written"):
         save_voice(VOICE, file / "below")

@@ -1,25 +1,45 @@
+"""What holds of every store, in a folder and in Redis, and what is a folder's own."""
+
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.contracts import VoiceError
-from cosyserve.voices.file import save_voice
-from cosyserve.voices.store import FolderStore
+from cosyserve.contracts import MissingVoiceError, StoreError, VoiceError
+from cosyserve.voices.store import HEAD_BYTES, VoiceStore, check_name, open_store
+from tests.redis_server import RedisServer, redis_running
 from tests.voices.test_file import PRESET, VOICE
 
 
-def test_put_get_list_remove(tmp_path: Path) -> None:
-    store = FolderStore(tmp_path / "voices")
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with redis_running(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(params=["folder", "redis"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> VoiceStore:
+    if request.param == "folder":
+        return open_store(str(tmp_path / "voices"))
+    found = open_store(request.getfixturevalue("redis").url)
+    for name in found.names():
+        found.remove(name)
+    return found
+
+
+def test_put_get_list_remove(store: VoiceStore) -> None:
     assert store.names() == []
-    with pytest.raises(VoiceError, match=r"no voice named 'ann' \(known: none yet\)"):
+    with pytest.raises(MissingVoiceError, match=r"no voice named 'ann' \(known: none yet\)"):
         store.get("ann")
-    assert store.put("ann", VOICE) == tmp_path / "voices" / "ann.safetensors"
+    assert store.put("ann", VOICE).count("ann") == 1
     for name in ("b.c-d_1", "中文女", "中" * 64):
         store.put(name, PRESET)
         assert store.get(name).content_hash == PRESET.content_hash
@@ -30,56 +50,83 @@ def test_put_get_list_remove(tmp_path: Path) -> None:
     assert store.get("ann").content_hash == PRESET.content_hash
     store.remove("ann")
     assert "ann" not in store.names()
-    with pytest.raises(VoiceError, match="no voice named 'ann'"):
-        store.remove("ann")
+    for use in (store.get, store.remove):
+        with pytest.raises(MissingVoiceError, match="no voice named 'ann'"):
+            use("ann")
 
 
-def test_voices_of_the_model(tmp_path: Path) -> None:
-    shipped = tmp_path / "model" / "default.safetensors"
-    save_voice(VOICE, shipped)
-    store = FolderStore(tmp_path / "voices", [shipped])
-    assert store.names() == ["default"]
-    with pytest.raises(VoiceError, match="part of the model and can't be removed"):
-        store.remove("default")
-    store.put("default", PRESET)
-    assert store.get("default").content_hash == PRESET.content_hash
-    store.remove("default")
-    assert store.get("default").content_hash == VOICE.content_hash
-    shipped.unlink()
-    with pytest.raises(VoiceError, match=r"default\.safetensors: can't be read"):
-        store.get("default")
+def test_a_name_is_given_once(store: VoiceStore) -> None:
+    assert store.add("ann", VOICE)
+    assert not store.add("ann", PRESET)
+    assert store.get("ann").content_hash == VOICE.content_hash
+    voices = [replace(VOICE, created=str(number)) for number in range(16)]
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda voice: store.add("bea", voice), voices))
+    assert sum(won) == 1
+    assert store.get("bea").created == str(won.index(True))
+
+
+def test_a_voice_is_read_once_until_it_changes(store: VoiceStore) -> None:
+    long = replace(VOICE, mel=np.zeros((400, 80), np.float32), speech_tokens=np.arange(200))
+    long = replace(long, speech_tokens=long.speech_tokens.astype(np.int32))
+    store.put("ann", long)
+    first = store.get("ann")
+    assert store.get("ann") is first
+    store.put("ann", replace(long, consent="another"))
+    assert store.get("ann").consent == "another"
+    store.put("bea", long)  # the same content, other words around it
+    assert store.get("bea").consent == long.consent
+
+
+def test_texts_that_fill_the_head_of_the_file(store: VoiceStore) -> None:
+    voice = replace(VOICE, prompt_text="words " * HEAD_BYTES)
+    store.put("ann", voice)
+    assert store.get("ann").prompt_text == store.get("ann").prompt_text == voice.prompt_text
 
 
 NOT_NAMES = (
     *("", ".", "..", "../x", "a/b", "/etc/passwd", "a\\b", "a b", "a\n", "a\0", ".hidden", "-rf"),
-    *("e\u0301", "／", "x" * 65, "𠀀" * 64, "\ud800", "a%2fb", "~", "$HOME", "con:"),
+    *("e\u0301", "／", "x" * 65, "𠀀" * 64, "\ud800", "a%2fb", "~", "$HOME", "con:", "*", "a*"),
 )
 
 
 @pytest.mark.parametrize("name", NOT_NAMES)
 def test_names_that_could_leave_the_folder(name: str, tmp_path: Path) -> None:
-    store = FolderStore(tmp_path / "voices")
-    for use in (store.get, store.remove, store.check_name, lambda name: store.put(name, VOICE)):
+    store = open_store(str(tmp_path / "voices"))
+    for use in (check_name, lambda name: store.put(name, VOICE), lambda n: store.add(n, VOICE)):
         with pytest.raises(VoiceError, match="can't be a voice's name"):
             use(name)
+    for look in (store.get, store.remove):
+        with pytest.raises(MissingVoiceError, match="can't be a voice's name"):
+            look(name)
     assert os.listdir(tmp_path) == []
+
+
+def test_default_is_the_models_own(store: VoiceStore) -> None:
+    for keep in (store.put, store.add):
+        with pytest.raises(VoiceError, match="always the model's own"):
+            keep("default", VOICE)
+    for look in (store.get, store.remove):
+        with pytest.raises(MissingVoiceError):
+            look("default")
 
 
 @given(st.text(max_size=70))
 def test_any_name_is_safe_or_refused(name: str) -> None:
     try:
-        FolderStore.check_name(name)
+        check_name(name)
     except VoiceError:
         return
     assert Path("/voices", f"{name}.safetensors").resolve().parent == Path("/voices")
 
 
 def test_strange_things_in_the_folder(tmp_path: Path) -> None:
-    store = FolderStore(tmp_path)
+    store = open_store(str(tmp_path))
     store.put("ann", VOICE)
     (tmp_path / "dir.safetensors").mkdir()
     (tmp_path / ".half.safetensors").write_bytes(b"")
     (tmp_path / "a b.safetensors").write_bytes(b"")
+    (tmp_path / "default.safetensors").write_bytes(b"")
     (tmp_path / "notes.txt").write_bytes(b"")
     (tmp_path / "gone.safetensors").symlink_to(tmp_path / "nowhere")
     (tmp_path / "broken.safetensors").write_bytes(b"junk")
@@ -90,10 +137,11 @@ def test_strange_things_in_the_folder(tmp_path: Path) -> None:
         store.get("dir")
     with pytest.raises(VoiceError, match=r"dir\.safetensors: can't be removed"):
         store.remove("dir")
-    with pytest.raises(VoiceError, match="no voice named 'gone'"):
+    with pytest.raises(MissingVoiceError, match="no voice named 'gone'"):
         store.get("gone")
     file = tmp_path / "file"
     file.write_bytes(b"")
-    assert FolderStore(file).names() == []
-    with pytest.raises(VoiceError, match="can't be written"):
-        FolderStore(file).put("ann", replace(VOICE, name="ann"))
+    assert open_store(str(file)).names() == []
+    for keep in (open_store(str(file)).put, open_store(str(file)).add):
+        with pytest.raises(StoreError, match="can't be written"):
+            keep("ann", replace(VOICE, name="ann"))

@@ -49,6 +49,9 @@ class Endpoint:
     def root(self) -> str:
         return self.url.rstrip("/").removesuffix("/v1")
 
+    def client(self) -> SpeechClient:
+        return SpeechClient(self)
+
 
 class SpeechClient:
     """Requests in flight don't share an `httpx` client: its pool searches all connections for each

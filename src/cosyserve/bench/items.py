@@ -1,4 +1,4 @@
-"""What is to be spoken, and where it comes from: our sentences, a manifest, a dataset.
+"""What is to be spoken, and where it comes from: our sentences, one text, a manifest, a dataset.
 
 Knows nothing of servers, nor of when an item is sent.
 """
@@ -31,6 +31,13 @@ class Reference:
     audio: str  # the file, in base64
     text: str  # what is said in it
 
+    @classmethod
+    def of(cls, recording: Path, text: str) -> Reference:
+        try:
+            return cls(base64.b64encode(recording.read_bytes()).decode(), text)
+        except OSError as error:
+            raise InputError(f"{recording} can't be read: {error.strerror}") from error
+
 
 @dataclass(frozen=True)
 class Item:
@@ -51,6 +58,20 @@ class Sentences:
         for n, item in enumerate(mandarin):
             mixed += [*english[n * share : (n + 1) * share], item]
         return mixed[:limit]
+
+
+@dataclass(frozen=True)
+class Single:
+    """One text, in the voice of a recording or in the server's own."""
+
+    text: str
+    recording: Path | None = None
+    recording_text: str = ""
+
+    def items(self, limit: int | None) -> list[Item]:
+        if self.recording is None:
+            return [Item("test", self.text)]
+        return [Item("test", self.text, Reference.of(self.recording, self.recording_text))]
 
 
 @dataclass(frozen=True)
@@ -75,13 +96,11 @@ class Manifest:
         name, prompt_text, prompt_wav, text = fields
         if not name or not text:
             raise InputError(f"{where}: id and target_text must not be empty")
-        recording = self.path.parent / prompt_wav
         try:
-            data = recording.read_bytes()
-        except OSError as error:
-            reason = error.strerror
-            raise InputError(f"{where}: {recording} can't be read: {reason}") from error
-        return Item(name, text, Reference(base64.b64encode(data).decode(), prompt_text))
+            reference = Reference.of(self.path.parent / prompt_wav, prompt_text)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
+        return Item(name, text, reference)
 
 
 @dataclass(frozen=True)
@@ -109,7 +128,7 @@ class HubDataset:
         return [_row_item(row) for row in islice(rows, limit)]
 
 
-Source = Sentences | Manifest | HubDataset
+Source = Sentences | Single | Manifest | HubDataset
 
 
 def _row_item(row: dict[str, Any]) -> Item:

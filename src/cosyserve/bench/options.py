@@ -11,12 +11,13 @@ from pathlib import Path
 from cosyserve.bench.client import Endpoint
 from cosyserve.bench.items import Source
 from cosyserve.bench.load import Load
+from cosyserve.bench.triton import TritonEndpoint
 from cosyserve.contracts import InputError
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    endpoint: Endpoint
+    endpoint: Endpoint | TritonEndpoint
     load: Load
     source: Source
     requests: int | None = None  # None: each item of the source once

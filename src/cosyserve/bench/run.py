@@ -15,13 +15,14 @@ from rich.progress import Progress
 
 from cosyserve import __version__
 from cosyserve.audio.linear import BYTES_PER_SAMPLE, WavStream
-from cosyserve.bench.client import SpeechClient
+from cosyserve.bench.client import Endpoint
 from cosyserve.bench.figures import figures
-from cosyserve.bench.items import Item, repeated
+from cosyserve.bench.items import Item, Single, repeated
 from cosyserve.bench.options import BenchOptions
 from cosyserve.bench.report import Report, this_host
 from cosyserve.bench.sample import Sample
-from cosyserve.contracts import SAMPLE_RATE, InputError
+from cosyserve.bench.triton import TritonEndpoint
+from cosyserve.contracts import SAMPLE_RATE, CosyError, InputError
 
 
 async def run_bench(options: BenchOptions) -> Report:
@@ -33,7 +34,7 @@ async def run_bench(options: BenchOptions) -> Report:
     started = datetime.now(UTC).isoformat(timespec="seconds")
     console = Console(stderr=True)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
-    client = SpeechClient(options.endpoint)
+    client = options.endpoint.client()
     async with aclosing(client):
         await client.check_server()
         with bar:
@@ -42,7 +43,8 @@ async def run_bench(options: BenchOptions) -> Report:
             async def ask(item: Item) -> Sample:
                 sample, audio = await client.speak(item)
                 if folder and audio:
-                    await asyncio.to_thread(_save, folder, item.id, audio)
+                    file = folder / f"{item.id.replace('/', '_')}.wav"
+                    await asyncio.to_thread(_save, audio, file)
                 bar.advance(task)
                 return sample
 
@@ -56,6 +58,19 @@ async def run_bench(options: BenchOptions) -> Report:
         figures=figures(samples),
         samples=tuple(samples),
     )
+
+
+async def speak_once(endpoint: Endpoint | TritonEndpoint, source: Single, file: Path) -> Sample:
+    """One request, its speech as a WAV file. Failing is an error here."""
+    (item,) = source.items(1)
+    client = endpoint.client()
+    async with aclosing(client):
+        await client.check_server()
+        sample, audio = await client.speak(item)
+    if sample.failure is not None:
+        raise CosyError(sample.failure.detail)
+    _save(audio, file)
+    return sample
 
 
 def _requested(options: BenchOptions) -> list[Item]:
@@ -72,9 +87,8 @@ def _make_folder(folder: Path) -> None:
         raise InputError(f"{folder} can't be made: {error.strerror}") from error
 
 
-def _save(folder: Path, name: str, pcm: bytes) -> None:
+def _save(pcm: bytes, file: Path) -> None:
     header = WavStream(SAMPLE_RATE, len(pcm) // BYTES_PER_SAMPLE).header()
-    file = folder / f"{name.replace('/', '_')}.wav"
     try:
         file.write_bytes(header + pcm)
     except OSError as error:

@@ -12,7 +12,7 @@ from cosyserve.bench.playback import Arrival, chunk_times, worst_underrun
 
 @dataclass(frozen=True)
 class Failure:
-    kind: str  # 'HTTP <status>', 'refused', 'timeout', 'cut off' or 'empty'
+    kind: str  # 'HTTP <status>', 'refused', 'timeout', 'cut off', 'empty', or an error's own name
     detail: str
 
 

@@ -1,4 +1,4 @@
-"""Numbers that stand for many: mean, percentiles, continuity.
+"""Numbers that stand for many: mean, percentiles, variance, continuity.
 
 Pure functions. Knows nothing of speech, requests or units.
 """
@@ -26,6 +26,12 @@ def distribution(values: Sequence[float]) -> Distribution | None:
         return None
     percentiles = np.percentile(values, (50, 90, 95, 99)).tolist()
     return Distribution(float(np.mean(values)), *percentiles)
+
+
+def variance(values: Sequence[float]) -> float | None:
+    if not values:
+        return None
+    return float(np.var(values))
 
 
 def share_within(values: Sequence[float], limit: float) -> float | None:

@@ -14,7 +14,9 @@ import typer
 
 from cosyserve import __version__
 from cosyserve.cli.bench import bench
+from cosyserve.cli.client import client
 from cosyserve.cli.common import note
+from cosyserve.cli.deploy import deploy
 from cosyserve.cli.prepare import doctor, prepare
 from cosyserve.cli.say import say
 from cosyserve.cli.serve import serve
@@ -29,6 +31,8 @@ app = typer.Typer(
 for verb in (say, serve, bench, prepare, doctor):
     app.command()(verb)
 app.add_typer(voices, name="voice")
+app.add_typer(client, name="client")
+app.add_typer(deploy, name="deploy")
 
 
 @app.callback(invoke_without_command=True)

@@ -37,7 +37,7 @@ def doctor(model: ModelOption = None) -> None:
     """What this machine has, what the model folder has, what is missing, what to do."""
     from cosyserve import doctor as doctors
 
-    findings = doctors.examine(model or Settings().model)
+    findings = doctors.examine(model or Settings.read().model)
     table = Table(show_header=False, box=None)
     for finding in findings:
         mark = {True: "[green]ok[/green]", False: "[red]missing[/red]", None: ""}[finding.good]

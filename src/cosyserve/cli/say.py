@@ -18,9 +18,16 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cosyserve.audio import AudioFormat, Encoder
-from cosyserve.cli.common import DeviceOption, DtypeOption, ModelOption, load_tts, note
+from cosyserve.cli.common import (
+    DeviceOption,
+    DtypeOption,
+    ModelOption,
+    StoreOption,
+    load_tts,
+    note,
+    stored_voices,
+)
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, InputError, Mode, Voice
-from cosyserve.settings import Settings
 
 if TYPE_CHECKING:
     from cosyserve.engine.tts import TTS
@@ -32,7 +39,7 @@ def say(
     text: Annotated[str, typer.Argument(help="What to say; '-' reads standard input.")] = "-",
     model: ModelOption = None,
     voice: Annotated[
-        str | None, typer.Option(help="A recording, a voice file, or a stored voice's name.")
+        str | None, typer.Option(help="A recording, a voice file, or a voice's name.")
     ] = None,
     voice_text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
     output: Annotated[str, typer.Option("--output", "-o", help="File; '-': stdout.")] = "out.wav",
@@ -49,6 +56,7 @@ def say(
     seed: Annotated[int, typer.Option(help="Same seed, same speech.")] = 0,
     stream: Annotated[bool, typer.Option(help="Compute and write chunk by chunk.")] = True,
     normalise: Annotated[bool, typer.Option(help="Read numbers out, split sentences.")] = True,
+    voice_store: StoreOption = None,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
 ) -> None:
@@ -63,7 +71,7 @@ def say(
         options |= {"mode": Mode.INSTRUCT, "instruction": instruct}
     if source is not None:
         options |= {"mode": Mode.CONVERT, "source": _recording(source)}
-    speaker = _voice(tts, voice, voice_text)
+    speaker = _voice(tts, voice, voice_text, voice_store)
     begun = time.perf_counter()
     with _sink(output) as sink:
         encoder = Encoder(kind, out_rate=rate)
@@ -83,10 +91,11 @@ def say(
     )
 
 
-def _voice(tts: TTS, given: str | None, text: str) -> Voice | None:
-    """A voice file, a recording, or a stored name."""
+def _voice(tts: TTS, given: str | None, text: str, store: str | None) -> Voice | None:
+    """A voice file, a recording, or a name."""
+    from cosyserve.engine.local import describe
     from cosyserve.voices.file import load_voice
-    from cosyserve.voices.store import FolderStore
+    from cosyserve.voices.library import VoiceLibrary
 
     if given is None:
         return None
@@ -97,7 +106,7 @@ def _voice(tts: TTS, given: str | None, text: str) -> Voice | None:
         return tts.voice(file, text)
     if len(file.parts) > 1 or file.suffix:
         raise InputError(f"{given}: no such file")
-    return FolderStore(Settings().voices, tts.model.voices).get(given)
+    return VoiceLibrary(stored_voices(store), lambda: describe(tts.model).voices).get(given)
 
 
 def _recording(file: Path) -> object:

@@ -10,8 +10,14 @@ from typing import Annotated
 
 import typer
 
-from cosyserve.cli.common import DeviceOption, ModelOption, load_tts, note
-from cosyserve.settings import Settings
+from cosyserve.cli.common import (
+    DeviceOption,
+    ModelOption,
+    StoreOption,
+    load_tts,
+    note,
+    stored_voices,
+)
 
 voices = typer.Typer(no_args_is_help=True, help="Stored voices.")
 
@@ -24,34 +30,33 @@ def voice_add(
     consent: Annotated[str, typer.Option(help="Who agreed to this use of their voice.")] = "",
     language: str = "",
     model: ModelOption = None,
+    voice_store: StoreOption = None,
     device: DeviceOption = None,
 ) -> None:
     """Learn a voice from a recording and keep it."""
     from cosyserve.audio import decode
     from cosyserve.voices.enroll import enroll
-    from cosyserve.voices.store import FolderStore
+    from cosyserve.voices.store import check_name
 
+    check_name(name)
+    store = stored_voices(voice_store)
     audio = decode(recording)
     tts = load_tts(model, device, None)
     voice = enroll(tts.model, audio, text, name=name, language=language, consent=consent)
-    note.print(f"written: {FolderStore(Settings().voices).put(name, voice)}")
+    note.print(f"written: {store.put(name, voice)}")
 
 
 @voices.command("list")
-def voice_list() -> None:
+def voice_list(voice_store: StoreOption = None) -> None:
     """Names of the stored voices."""
-    from cosyserve.voices.store import FolderStore
-
-    for name in FolderStore(Settings().voices).names():
+    for name in stored_voices(voice_store).names():
         print(name)
 
 
 @voices.command("show")
-def voice_show(name: str) -> None:
+def voice_show(name: str, voice_store: StoreOption = None) -> None:
     """What is known of a voice."""
-    from cosyserve.voices.store import FolderStore
-
-    voice = FolderStore(Settings().voices).get(name)
+    voice = stored_voices(voice_store).get(name)
     rows = {
         "name": voice.name or name,
         "prompt text": voice.prompt_text or "(none)",
@@ -68,26 +73,25 @@ def voice_show(name: str) -> None:
 
 
 @voices.command("remove")
-def voice_remove(name: str) -> None:
+def voice_remove(name: str, voice_store: StoreOption = None) -> None:
     """Forget a voice."""
-    from cosyserve.voices.store import FolderStore
-
-    FolderStore(Settings().voices).remove(name)
+    stored_voices(voice_store).remove(name)
 
 
 @voices.command("import")
 def voice_import(
     file: Annotated[Path, typer.Argument(help="A spk2info.pt of the original.")],
     model: ModelOption = None,
+    voice_store: StoreOption = None,
 ) -> None:
     """Keep all speakers of a spk2info.pt."""
     from cosyserve.voices.spk2info import import_spk2info
-    from cosyserve.voices.store import FolderStore
+    from cosyserve.voices.store import check_name
 
     tokenizer = load_tts(model, "cpu", None).model.text_tokenizer if model else None
-    store = FolderStore(Settings().voices)
+    store = stored_voices(voice_store)
     speakers = import_spk2info(file, tokenizer)
     for name in speakers:
-        store.check_name(name)
+        check_name(name)
     for name, voice in speakers.items():
         note.print(f"written: {store.put(name, voice)}")

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cosyserve.contracts import FinishReason, Sampling
+from cosyserve.contracts import FinishReason, LMRequest, Sampling
 from cosyserve.models.bistream import Bistream
 from cosyserve.models.config import LMConfig
 
-MIN_TOKENS_PER_TEXT, MAX_TOKENS_PER_TEXT = 2, 20  # speech tokens per text token
 SEED_MASK = (1 << 63) - 1
 
 
@@ -21,12 +20,12 @@ class WholeText:
 
     forced: int | None = None
 
-    def __init__(self, config: LMConfig, prompt: Sequence[int], text_tokens: int) -> None:
+    def __init__(self, config: LMConfig, prompt: Sequence[int], least: int) -> None:
         """`prompt`: all that leads the speech, in the LM's vocabulary."""
         self.config = config
         self.finished = False
         self._input = list(prompt)
-        self._least = MIN_TOKENS_PER_TEXT * text_tokens
+        self._least = least
         self._said = 0
         # Ids that mean something only while text arrives would end the speech in its middle.
         never = (i for i in range(config.speech_tokens, config.classes) if i != config.eos)
@@ -62,6 +61,15 @@ class Generation:
     pending: list[int] = field(default_factory=list)  # to feed before the next draw
     length: int = 0  # positions in the cache
     finish: FinishReason | None = None
+    log_probs: list[float] | None = None  # of the tokens; None: nobody wants them
+
+    @classmethod
+    def of(cls, config: LMConfig, asked: LMRequest) -> Generation:
+        speech = (config.text_vocab + token for token in asked.speech)
+        prompt = [config.sos, *asked.text, config.task, *speech]
+        text = WholeText(config, prompt, asked.least)
+        log_probs: list[float] | None = [] if asked.log_probs else None
+        return cls(text, asked.seed, asked.sampling, asked.most, log_probs=log_probs)
 
     def want(self) -> list[int]:
         """Ids to feed now; none: finished, or waiting for text."""

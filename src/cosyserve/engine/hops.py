@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cosyserve.contracts import FinishReason
+
 FIRST_TOKENS = 8  # at least so many in the first hop, or the vocoder has nothing to emit
 HOP_TOKENS = 25  # the second hop; each later one is twice as long
+NEVER = 1 << 30  # more tokens than any utterance has: it is spoken as a whole
 
 
 def hop_ends(prompt_tokens: int, grid: int) -> Iterator[int]:
@@ -20,3 +23,11 @@ def hop_ends(prompt_tokens: int, grid: int) -> Iterator[int]:
         yield end
         end += hop
         hop *= 2
+
+
+def is_last(tokens: int, needed: int, finish: FinishReason | None) -> bool:
+    """Whether the next chunk is the last one, where `needed` tokens would make another one.
+
+    The same however far the LM has run ahead, so that load doesn't change the speech.
+    """
+    return finish is not None and (tokens < needed or (tokens == needed and finish == "length"))

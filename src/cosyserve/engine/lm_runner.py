@@ -18,7 +18,7 @@ from cosyserve.models.lm import KVCache, SpeechLM
 from cosyserve.models.randomness import uniform
 from cosyserve.models.sampling import sample
 
-PREFILL = 256  # prompt positions fed per step
+PREFILL = 256  # prompt positions fed per step, of one row or several
 SPAN = 64  # the cache is looked at in multiples of this
 
 
@@ -53,16 +53,21 @@ class LMRunner:
 
     @torch.inference_mode()
     def step(self) -> bool:
-        """One token for every row that is ready, one piece of one prompt. False: nothing to do."""
+        """One token for every row that is ready, and prompts as far as a step may take them.
+        False: nothing to do."""
         single = [slot for slot, row in enumerate(self.rows) if len(row.want()) == 1]
         longer = [slot for slot, row in enumerate(self.rows) if len(row.want()) > 1]
         drawing: list[tuple[Generation, Tensor]] = []
         if single:
             drawing += self._decode(single)
-        if longer:
-            drawing += self._prefill(longer[0])
+        room = PREFILL
+        while longer and room:
+            slot = longer.pop(0)
+            piece = self.rows[slot].pending[:room]
+            room -= len(piece)
+            drawing += self._prefill(slot, piece)
         self._draw(drawing)
-        return bool(single or longer)
+        return bool(single) or room < PREFILL
 
     def _decode(self, slots: list[int]) -> list[tuple[Generation, Tensor]]:
         """All slots up to the last one are computed; those that wait write behind their end."""
@@ -74,9 +79,8 @@ class LMRunner:
             self._fed(rows[slot], 1)
         return [(rows[slot], logits[slot]) for slot in slots]
 
-    def _prefill(self, slot: int) -> list[tuple[Generation, Tensor]]:
+    def _prefill(self, slot: int, piece: list[int]) -> list[tuple[Generation, Tensor]]:
         row = self.rows[slot]
-        piece = row.pending[:PREFILL]
         hidden = self._extend(slot, slot + 1, [piece], [row.length])
         self._fed(row, len(piece))
         return [] if row.pending else [(row, self.lm.logits(hidden[0, -1]))]
@@ -108,9 +112,11 @@ class LMRunner:
             logits = torch.stack([logits for _, logits in group])
             sane = torch.isfinite(logits).all(-1).tolist()
             tokens = self._sample(rows, logits, sampling)
-            for row, token, good in zip(rows, tokens, sane, strict=True):
+            for row, token, good, scores in zip(rows, tokens, sane, logits, strict=True):
                 if good:
                     row.take(token)
+                    if row.log_probs is not None and len(row.log_probs) < len(row.tokens):
+                        row.log_probs.append(float(scores.log_softmax(-1)[token]))
                 else:
                     row.finish = "error"
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from cosyserve.audio import Audio
 from cosyserve.contracts import (
@@ -17,9 +18,11 @@ from cosyserve.contracts import (
     SpeechRequest,
     Voice,
 )
+from cosyserve.engine.arriving import feeding
+from cosyserve.engine.intake import Intake, Ticket
 from cosyserve.engine.loop import Loop
+from cosyserve.engine.number_reader import NumberReader
 from cosyserve.engine.scheduler import SLOTS, WAITING, Scheduler
-from cosyserve.engine.session import Session
 from cosyserve.engine.tts import TTS
 from cosyserve.models.model import Model
 from cosyserve.voices.enroll import enroll
@@ -41,40 +44,35 @@ class LocalEngine:
     def __init__(self, model: Model, *, slots: int = SLOTS, waiting: int = WAITING) -> None:
         self.model = describe(model)
         self._model = model
+        _, tokenizer = model.need_lm()
+        self._numbers = NumberReader()
         self._loop = Loop(Scheduler.of(model, slots=slots, waiting=waiting))
+        self._intake = Intake(self._loop, tokenizer, self._numbers)
         self._thread = threading.Thread(target=self._loop.run, name="engine", daemon=True)
         self._thread.start()
         self._enrolling = ThreadPoolExecutor(1, "enroll")
 
     async def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
         here = asyncio.get_running_loop()
-        found: asyncio.Queue[AudioChunk | CosyError] = asyncio.Queue()
-        opened: list[Session] = []
+        found: asyncio.Queue[AudioChunk | Exception] = asyncio.Queue()
 
         def sink(item: AudioChunk | CosyError) -> None:
-            here.call_soon_threadsafe(found.put_nowait, item)
+            with suppress(RuntimeError):  # the listener's loop is over
+                here.call_soon_threadsafe(found.put_nowait, item)
 
-        def begin(scheduler: Scheduler) -> None:
-            try:
-                opened.append(scheduler.open(request, sink))
-            except CosyError as error:
-                sink(error)
-
-        def cancel(scheduler: Scheduler) -> None:
-            for session in opened:
-                scheduler.cancel(session)
-
-        self._loop.submit(begin)
+        ticket = Ticket(self._intake, request, sink)
+        ticket.open()
         try:
-            while True:
-                item = await found.get()
-                if isinstance(item, CosyError):
-                    raise item
-                yield item
-                if item.final:
-                    return
+            async with feeding(request.text, ticket.push, ticket.end, found.put_nowait):
+                while True:
+                    item = await found.get()
+                    if isinstance(item, Exception):
+                        raise item
+                    yield item
+                    if item.final:
+                        return
         finally:
-            self._loop.submit(cancel)
+            ticket.cancel()
 
     async def embed(
         self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str
@@ -89,6 +87,8 @@ class LocalEngine:
         return self._loop.scheduler.stats()
 
     async def close(self) -> None:
+        self._intake.close()
         self._loop.stop()
         await asyncio.to_thread(self._thread.join)
         self._enrolling.shutdown()
+        self._numbers.close()

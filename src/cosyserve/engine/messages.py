@@ -6,6 +6,7 @@ Knows no process and no torch. Arrays travel as the bytes of float32, voices as 
 from __future__ import annotations
 
 import struct
+from dataclasses import astuple
 from typing import Any
 
 import msgspec
@@ -22,10 +23,11 @@ from cosyserve.contracts import (
     OverloadError,
     Sampling,
     SpeechRequest,
+    Voice,
     VoiceError,
     WorkerError,
 )
-from cosyserve.voices import file as voice_file
+from cosyserve.engine.voice_mirror import voice_key
 
 LENGTH = struct.Struct("<I")
 KINDS = {
@@ -35,56 +37,68 @@ KINDS = {
 
 
 class Open(msgspec.Struct, tag=True):
+    """`voice_key` names a voice that came before; `voice` brings one along."""
+
     id: int
-    text: str
-    voice: bytes
+    text: str | None  # None: it arrives piece by piece
+    voice_key: str
+    voice: bytes | None
     mode: str
     instruction: str
     speed: float
     seed: int
     stream: bool
     normalise: bool
-    top_p: float
-    top_k: int
-    window: int
-    max_repeats: float
+    sampling: tuple[float, int, int, float] | None
     source: bytes | None
+    language: str
 
     @classmethod
-    def of(cls, number: int, request: SpeechRequest) -> Open:
-        if not isinstance(request.text, str):
-            raise InputError("text that arrives piece by piece can't be sent to a worker")
+    def of(cls, number: int, request: SpeechRequest, voice: bytes | None) -> Open:
         return cls(
             number,
-            request.text,
-            voice_file.to_bytes(request.voice),
+            request.text if isinstance(request.text, str) else None,
+            voice_key(request.voice),
+            voice,
             request.mode,
             request.instruction,
             request.speed,
             request.seed,
             request.stream,
             request.normalise,
-            request.sampling.top_p,
-            request.sampling.top_k,
-            request.sampling.window,
-            request.sampling.max_repeats,
+            None if request.sampling is None else astuple(request.sampling),
             None if request.source is None else request.source.astype(np.float32).tobytes(),
+            request.language,
         )
 
-    def request(self) -> SpeechRequest:
+    def request(self, voice: Voice) -> SpeechRequest:
         source = None if self.source is None else np.frombuffer(self.source, np.float32)
         return SpeechRequest(
-            self.text,
-            voice_file.from_bytes(self.voice, "request"),
+            iter(()) if self.text is None else self.text,
+            voice,
             Mode(self.mode),
             self.instruction,
             self.speed,
             self.seed,
             self.stream,
             self.normalise,
-            Sampling(self.top_p, self.top_k, self.window, self.max_repeats),
+            None if self.sampling is None else Sampling(*self.sampling),
             source,
+            self.language,
         )
+
+
+class Push(msgspec.Struct, tag=True):
+    """More text of a request whose text arrives piece by piece."""
+
+    id: int
+    text: str
+
+
+class End(msgspec.Struct, tag=True):
+    """That text is over."""
+
+    id: int
 
 
 class Cancel(msgspec.Struct, tag=True):
@@ -116,15 +130,26 @@ class Chunk(msgspec.Struct, tag=True):
     start: float
     tokens: int
     finish: FinishReason | None
+    text_tokens: int
 
     @classmethod
     def of(cls, number: int, chunk: AudioChunk) -> Chunk:
         data = chunk.samples.astype(np.float32, copy=False).tobytes()
-        return cls(number, data, chunk.index, chunk.start, chunk.tokens, chunk.finish)
+        return cls(
+            number,
+            data,
+            chunk.index,
+            chunk.start,
+            chunk.tokens,
+            chunk.finish,
+            chunk.text_tokens,
+        )
 
     def chunk(self) -> AudioChunk:
         samples = np.frombuffer(self.samples, np.float32)
-        return AudioChunk(samples, self.index, self.start, self.tokens, self.finish)
+        return AudioChunk(
+            samples, self.index, self.start, self.tokens, self.finish, self.text_tokens
+        )
 
 
 class Failed(msgspec.Struct, tag=True):
@@ -158,7 +183,7 @@ class Stats(msgspec.Struct, tag=True):
     token2wav_seconds: float
 
 
-ToWorker = Open | Cancel | Embed
+ToWorker = Open | Push | End | Cancel | Embed
 FromWorker = Ready | Chunk | Failed | Embedded | Stats
 
 to_worker = msgspec.msgpack.Decoder(ToWorker)

@@ -1,43 +1,55 @@
-"""From a request to utterances: which text goes to the LM, led by what, in which voice.
+"""From a request to utterances: what the LM is asked, in which voice it is spoken.
 
 Knows no schedule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from cosyserve.audio import whisper_log_mel
-from cosyserve.contracts import FRAMES_PER_TOKEN, CosyError, InputError, Mode, SpeechRequest
-from cosyserve.engine.generation import MAX_TOKENS_PER_TEXT, Generation, WholeText
+from cosyserve.contracts import InputError, Mode, SpeechRequest
+from cosyserve.engine.generation import Generation, WholeText
+from cosyserve.engine.questions import SEGMENT_SEEDS, Question, prompt, questions, room
 from cosyserve.engine.session import Utterance
 from cosyserve.engine.token2wav import Token2Wav
-from cosyserve.models.bistream import Bistream
+from cosyserve.models.bistream import TEXT_RUN, Bistream
 from cosyserve.models.model import Model
-from cosyserve.text import TextTokenizer, segments, spoken_text
+from cosyserve.text.reading import Reader, read_numbers
 from cosyserve.voices.enroll import check_fits
 
-END_OF_PROMPT = "<|endofprompt|>"
-SEGMENT_SEEDS = 0x9E3779B9  # segments draw apart from each other, the same for the same request
-RETRY_SEEDS = 0x5851F42D4C957F2D
+ARRIVING_TOKENS = 1024  # of a text that arrives piece by piece
+
+
+@dataclass(frozen=True)
+class Speech:
+    """What the LM is to say: its generation by attempt, and the text ids it says."""
+
+    make: Callable[[int], Generation]
+    text_tokens: int = 0
 
 
 def plan(
-    model: Model, token2wav: Token2Wav, request: SpeechRequest, positions: int
+    model: Model,
+    token2wav: Token2Wav,
+    request: SpeechRequest,
+    positions: int,
+    read: Reader = read_numbers,
 ) -> list[Utterance]:
     """The utterances of a request; `positions` is the room that the LM has for each."""
     check_fits(request.voice, model)
     if request.mode is Mode.CONVERT:
-        generations = [_converted(model, request)]
+        speeches = [_converted(model, request)]
     elif isinstance(request.text, str):
-        generations = _spoken(model, request, request.text, positions)
+        speeches = _spoken(model, request, request.text, positions, read)
     else:
-        generations = [_arriving(model, request, positions)]
-    if not generations:
+        speeches = [_arriving(model, request, positions, read)]
+    if not speeches:
         raise InputError("there is nothing to say in the text")
     return [
         Utterance(
-            make(0),
+            speech.make(0),
             token2wav.begin(
                 request.voice,
                 with_prompt=request.mode is not Mode.PRESET,
@@ -45,98 +57,70 @@ def plan(
                 speed=request.speed,
             ),
             request.stream,
-            make,
+            speech.make,
+            speech.text_tokens,
         )
-        for number, make in enumerate(generations)
+        for number, speech in enumerate(speeches)
     ]
 
 
 def _spoken(
-    model: Model, request: SpeechRequest, text: str, positions: int
-) -> list[Callable[[int], Generation]]:
+    model: Model, request: SpeechRequest, text: str, positions: int, read: Reader
+) -> list[Speech]:
     lm, tokenizer = model.need_lm()
-    config = lm.config
-    lead, speech = _prompt(request, tokenizer, config.text_vocab)
-    room = _room(model, request)
+    model.need_token2wav()
 
-    def generation(number: int, ids: list[int]) -> Callable[[int], Generation]:
-        prompt = [config.sos, *lead, *ids, config.task, *(config.text_vocab + t for t in speech)]
-        most = min(MAX_TOKENS_PER_TEXT * len(ids), room, positions - len(prompt))
-        if most < len(ids):
-            raise InputError(
-                f"voice and text take {len(prompt)} of {positions} positions: shorten the "
-                "text or use a shorter recording"
-            )
+    def spoken(question: Question) -> Speech:
+        return Speech(
+            lambda attempt: Generation.of(lm.config, question.attempt(attempt)),
+            question.text_tokens,
+        )
 
-        def make(attempt: int) -> Generation:
-            seed = request.seed + number * SEGMENT_SEEDS + attempt * RETRY_SEEDS
-            return Generation(WholeText(config, prompt, len(ids)), seed, request.sampling, most)
-
-        return make
-
-    parts = segments(text, tokenizer.length, normalise=request.normalise)
-    return [
-        generation(number, _encode(tokenizer, part, config.text_vocab))
-        for number, part in enumerate(parts)
-    ]
+    found = questions(model.config, tokenizer, request, text, positions, read)
+    return [spoken(question) for question in found]
 
 
-def _arriving(model: Model, request: SpeechRequest, positions: int) -> Callable[[int], Generation]:
+def _arriving(model: Model, request: SpeechRequest, positions: int, read: Reader) -> Speech:
     lm, tokenizer = model.need_lm()
-    lead, speech = _prompt(request, tokenizer, lm.config.text_vocab)
-    most = min(_room(model, request), positions // 2 - len(lead) - len(speech))
-    return lambda attempt: Generation(
-        Bistream(lm.config, lead, speech), request.seed, request.sampling, most
+    lead, speech = prompt(request, tokenizer, lm.config.text_vocab, read)
+    taken = len(lead) + len(speech) + ARRIVING_TOKENS + ARRIVING_TOKENS // TEXT_RUN + TEXT_RUN
+    most = min(room(model.config, request), positions - taken)
+    if most <= 0:
+        raise InputError("the voice leaves no room for text: use a shorter recording")
+    return Speech(
+        lambda attempt: Generation(
+            Bistream(lm.config, lead, speech),
+            request.seed,
+            request.sampling or model.config.sampling,
+            most,
+        )
     )
 
 
-def _converted(model: Model, request: SpeechRequest) -> Callable[[int], Generation]:
+def check_arrived(text_tokens: int) -> None:
+    """A text that arrives piece by piece must leave room for its speech."""
+    if text_tokens > ARRIVING_TOKENS:
+        raise InputError(
+            f"a text that arrives piece by piece may have {ARRIVING_TOKENS} tokens: begin another "
+            "request"
+        )
+
+
+def _converted(model: Model, request: SpeechRequest) -> Speech:
     """No LM: the tokens of a recording, ready from the start."""
     assert request.source is not None
     lm, _ = model.need_lm()
     tokenizer, _ = model.need_prompt_encoders()
     tokens = tokenizer(whisper_log_mel(request.source)).tolist()
-    if not tokens or len(tokens) > _room(model, request):
+    if not tokens or len(tokens) > room(model.config, request):
         raise InputError("the source recording is empty, or too long to convert at once: cut it")
-    return lambda attempt: Generation(
-        WholeText(lm.config, [], 0), 0, request.sampling, len(tokens), tokens, finish="stop"
-    )
-
-
-def _prompt(
-    request: SpeechRequest, tokenizer: TextTokenizer, vocabulary: int
-) -> tuple[list[int], list[int]]:
-    """Text ids and speech tokens that lead the LM."""
-    if request.mode is Mode.ZERO_SHOT:
-        text = spoken_text(request.voice.prompt_text)
-        return _encode(tokenizer, text, vocabulary), request.voice.speech_tokens.tolist()
-    if request.mode is Mode.INSTRUCT:
-        instruction = request.instruction.strip()
-        if not instruction.endswith(END_OF_PROMPT):
-            instruction += END_OF_PROMPT
-        return _encode(tokenizer, instruction, vocabulary), []
-    return [], []
-
-
-def _encode(tokenizer: TextTokenizer, text: str, vocabulary: int) -> list[int]:
-    ids = tokenizer.encode(text)
-    check_text(ids, vocabulary)
-    return ids
-
-
-def check_text(ids: Sequence[int], vocabulary: int) -> None:
-    """Some tokenizers also have names for speech ids: a text must not hold them."""
-    if ids and max(ids) >= vocabulary:
-        raise InputError(
-            f"the text holds the special token {max(ids)}, which is no text: remove it"
+    return Speech(
+        lambda attempt: Generation(
+            WholeText(lm.config, [], 0),
+            0,
+            model.config.sampling,
+            len(tokens),
+            tokens,
+            finish="stop",
         )
-
-
-def _room(model: Model, request: SpeechRequest) -> int:
-    """Speech tokens that fit behind the prompt."""
-    flow, _ = model.need_token2wav()
-    prompt = len(request.voice.speech_tokens)
-    room = flow.config.max_frames // FRAMES_PER_TOKEN - prompt - flow.lookahead
-    if room <= 0:
-        raise CosyError("the voice's prompt fills the whole model")
-    return room
+    )

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from cosyserve.contracts import (
     AudioChunk,
@@ -28,23 +28,31 @@ from cosyserve.contracts import (
     Voice,
     WorkerError,
 )
+from cosyserve.engine.arriving import feeding
 from cosyserve.engine.messages import (
     LENGTH,
     Cancel,
     Chunk,
     Embed,
     Embedded,
+    End,
     Failed,
     FromWorker,
     Open,
+    Push,
     Ready,
     Stats,
+    ToWorker,
     frame,
     from_worker,
 )
+from cosyserve.engine.voice_mirror import SentVoices
 from cosyserve.voices import file as voice_file
+from cosyserve.voices.store import CACHE_BYTES
 
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a start, by starts that failed in a row
+
+Role = Literal["all", "lm", "token2wav"]
 
 log = logging.getLogger(__name__)
 
@@ -57,10 +65,15 @@ class WorkerOptions:
     threads: int = 0
     slots: int = 8
     waiting: int = 64
+    max_wait: float = 1.0
+    voice_cache_bytes: int = CACHE_BYTES
+    token2wav_device: str = ""  # of another process; "": one process does all
 
-    def command(self, fd: int) -> list[str]:
-        words = (self.model, self.device, self.dtype, self.threads, self.slots, self.waiting)
-        return [sys.executable, "-m", "cosyserve.engine.worker", str(fd), *map(str, words)]
+    def command(self, role: Role, fd: int, link_fd: int = -1) -> list[str]:
+        device = self.token2wav_device if role == "token2wav" else self.device
+        words: tuple[object, ...] = (role, fd, link_fd, self.model, device, self.dtype)
+        words += (self.threads, self.slots, self.waiting, self.max_wait, self.voice_cache_bytes)
+        return [sys.executable, "-m", "cosyserve.engine.worker", *map(str, words)]
 
 
 class WorkerEngine:
@@ -70,10 +83,11 @@ class WorkerEngine:
         self.options = options
         self._info: ModelInfo | None = None
         self._stats = EngineStats(ready=False, waiting=0, running=0)
-        self._pending: dict[int, asyncio.Queue[AudioChunk | CosyError | Voice]] = {}
+        self._pending: dict[int, asyncio.Queue[AudioChunk | Exception | Voice]] = {}
+        self._sent = SentVoices(options.voice_cache_bytes)
         self._numbers = itertools.count()
         self._writer: asyncio.StreamWriter | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []
         self._started: asyncio.Future[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
 
@@ -90,9 +104,9 @@ class WorkerEngine:
         return self._info
 
     @property
-    def pid(self) -> int:
-        assert self._process
-        return self._process.pid
+    def pids(self) -> list[int]:
+        """Of the worker, or of LM and token2wav."""
+        return [process.pid for process in self._processes]
 
     def stats(self) -> EngineStats:
         return self._stats
@@ -100,15 +114,21 @@ class WorkerEngine:
     async def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
         number, found = self._register()
         try:
-            self._send(Open.of(number, request))
-            while True:
-                item = await found.get()
-                if isinstance(item, CosyError):
-                    raise item
-                assert isinstance(item, AudioChunk)
-                yield item
-                if item.final:
-                    return
+            self._send_open(number, request)
+            async with feeding(
+                request.text,
+                lambda piece: self._send(Push(number, piece)),
+                lambda: self._send(End(number)),
+                found.put_nowait,
+            ):
+                while True:
+                    item = await found.get()
+                    if isinstance(item, Exception):
+                        raise item
+                    assert isinstance(item, AudioChunk)
+                    yield item
+                    if item.final:
+                        return
         finally:
             if self._pending.pop(number, None):
                 with contextlib.suppress(WorkerError):
@@ -136,14 +156,22 @@ class WorkerEngine:
 
     def _register(self) -> tuple[int, asyncio.Queue[Any]]:
         number: int = next(self._numbers)
-        found: asyncio.Queue[AudioChunk | CosyError | Voice] = asyncio.Queue()
+        found: asyncio.Queue[AudioChunk | Exception | Voice] = asyncio.Queue()
         self._pending[number] = found
         return number, found
 
-    def _send(self, message: Open | Cancel | Embed) -> None:
+    def _send_open(self, number: int, request: SpeechRequest) -> None:
+        self._check_ready()
+        self._send(Open.of(number, request, self._sent.bytes_for(request.voice)))
+
+    def _send(self, message: ToWorker) -> None:
+        self._check_ready()
+        assert self._writer
+        self._writer.write(frame(message))
+
+    def _check_ready(self) -> None:
         if self._writer is None or not self._stats.ready:
             raise WorkerError("the worker is being started: try again in a moment")
-        self._writer.write(frame(message))
 
     async def _keep(self) -> None:
         """Starts the worker, and again whenever it dies."""
@@ -159,26 +187,33 @@ class WorkerEngine:
     async def _live(self) -> bool:
         """One life of the worker. True: it was ready before it died."""
         ours, theirs = socket.socketpair()
-        self._process = subprocess.Popen(
-            self.options.command(theirs.fileno()),
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the gateway, which lets streams finish
-        )
-        theirs.close()
+        with theirs:
+            self._processes = self._start_processes(theirs.fileno())
         reader, self._writer = await asyncio.open_connection(sock=ours)
         try:
             while True:
                 (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
                 self._take(from_worker.decode(await reader.readexactly(length)))
         except (asyncio.IncompleteReadError, ConnectionError):
-            log.warning("worker %d died", self._process.pid)
+            log.warning("worker %s died", ", ".join(map(str, self.pids)))
         finally:
             lived, self._stats = self._stats.ready, replace(self._stats, ready=False)
             self._writer.close()
             self._end_all(WorkerError("the worker died while it was speaking"))
-            await self._reap(self._process)
+            await asyncio.gather(*map(self._reap, self._processes))
         return lived
+
+    def _start_processes(self, fd: int) -> list[subprocess.Popen[bytes]]:
+        options = self.options
+        if not options.token2wav_device:
+            return [_start(options.command("all", fd), fd)]
+        lm, token2wav = socket.socketpair()  # whichever dies, the other sees its end and follows
+        with lm, token2wav:
+            here, there = lm.fileno(), token2wav.fileno()
+            return [
+                _start(options.command("lm", fd, here), fd, here),
+                _start(options.command("token2wav", there), there),
+            ]
 
     def _take(self, message: FromWorker) -> None:
         if isinstance(message, Ready):
@@ -189,6 +224,7 @@ class WorkerEngine:
                 message.name, message.family, message.fingerprint, message.speech, voices
             )
             self._stats = EngineStats(ready=True, waiting=0, running=0)
+            self._sent = SentVoices(self.options.voice_cache_bytes)
             if self._started and not self._started.done():
                 self._started.set_result(None)
         elif isinstance(message, Stats):
@@ -220,6 +256,15 @@ class WorkerEngine:
     async def _reap(process: subprocess.Popen[bytes]) -> None:
         process.kill()
         await asyncio.to_thread(process.wait)
+
+
+def _start(command: list[str], *fds: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        pass_fds=fds,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the gateway, which lets streams finish
+    )
 
 
 class WorkerPool:

@@ -6,6 +6,7 @@ before later ones, later ones in the order in which listeners would run dry.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections import deque
@@ -17,16 +18,21 @@ import numpy as np
 from cosyserve.contracts import CosyError, EngineStats, Floats, OverloadError, SpeechRequest
 from cosyserve.engine.generation import Generation
 from cosyserve.engine.lm_runner import LMRunner
-from cosyserve.engine.plan import check_text, plan
+from cosyserve.engine.pace import Pace
+from cosyserve.engine.plan import check_arrived, plan
+from cosyserve.engine.questions import check_text
 from cosyserve.engine.session import Session, Sink, Utterance
 from cosyserve.engine.token2wav import Token2Wav, Voicing
 from cosyserve.models.bistream import Bistream
 from cosyserve.models.model import Model
+from cosyserve.text.reading import Reader, read_numbers
 
 SLOTS = 8  # sessions that run at once
 WAITING = 64  # sessions that may wait
+MAX_WAIT = 1.0  # seconds that one may have to wait
 POSITIONS = 4096  # of the LM, for prompt, text and speech of an utterance
 BATCH = 8  # chunks that are computed in one call
+CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 256, 4096  # that these may have together
 SILENCE = 1e-4  # an utterance that never gets louder is no speech
 
 log = logging.getLogger(__name__)
@@ -64,44 +70,72 @@ class Scheduler:
         self,
         lm: Rows,
         token2wav: Speech,
-        plan: Callable[[SpeechRequest], list[Utterance]],
+        plan: Callable[[SpeechRequest, Reader], list[Utterance]],
         *,
         slots: int = SLOTS,
         waiting: int = WAITING,
+        max_wait: float = MAX_WAIT,
+        batch_tokens: int = CPU_BATCH_TOKENS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lm, self.token2wav, self.plan = lm, token2wav, plan
         self.slots, self.limit, self.clock = slots, waiting, clock
+        self.batch_tokens, self.max_wait = batch_tokens, max_wait
         self.running: list[Session] = []
         self.waiting: deque[Session] = deque()
+        self._pace = Pace()
         self._opened = self._tokens = 0
         self._lm_seconds = self._token2wav_seconds = 0.0
 
     @classmethod
-    def of(cls, model: Model, *, slots: int = SLOTS, waiting: int = WAITING) -> Scheduler:
+    def of(
+        cls,
+        model: Model,
+        *,
+        slots: int = SLOTS,
+        waiting: int = WAITING,
+        max_wait: float = MAX_WAIT,
+    ) -> Scheduler:
         """The scheduler of a model."""
         lm, _ = model.need_lm()
         token2wav = Token2Wav(*model.need_token2wav())
+        on_cpu = lm.head.weight.device.type == "cpu"
         return cls(
             LMRunner(lm, slots, POSITIONS),
             token2wav,
-            lambda request: plan(model, token2wav, request, POSITIONS),
+            lambda request, read: plan(model, token2wav, request, POSITIONS, read),
             slots=slots,
             waiting=waiting,
+            max_wait=max_wait,
+            batch_tokens=CPU_BATCH_TOKENS if on_cpu else GPU_BATCH_TOKENS,
         )
 
     def open(self, request: SpeechRequest, sink: Sink) -> Session:
-        """A new session; its chunks, or one error, go to the sink."""
-        if len(self.waiting) + len(self.running) >= self.limit + self.slots:
-            wait = 1.0 + len(self.waiting) / max(1, self.slots)
-            raise OverloadError(f"{len(self.waiting)} requests are waiting already", wait)
+        """A new session, planned here and now; its chunks, or one error, go to the sink."""
+        session = self.enter(request, sink)
         try:
-            session = Session(request, sink, self.plan(request))
+            self.begin(session, self.plan(request, read_numbers))
         except Exception as error:  # whoever asked must hear of it, not wait for ever
+            self.cancel(session)
             raise told(error) from error
+        return session
+
+    def enter(self, request: SpeechRequest, sink: Sink) -> Session:
+        """A new session with a place in the queue; it can't run before `begin`."""
+        ahead = len(self.waiting)
+        wait = self._pace.wait(ahead)
+        if wait > self.max_wait or ahead + len(self.running) >= self.limit + self.slots:
+            raise OverloadError(f"{ahead} requests are waiting already", max(1.0, wait))
+        session = Session(request, sink)
         self.waiting.append(session)
         self._opened += 1
         return session
+
+    def begin(self, session: Session, utterances: list[Utterance]) -> None:
+        """The session's plan is made."""
+        if not session.done:
+            session.utterances = utterances
+            session.text_tokens = sum(utterance.text_tokens for utterance in utterances)
 
     def push(self, session: Session, text: Sequence[int]) -> None:
         """More text ids of a session whose text arrives piece by piece."""
@@ -109,6 +143,8 @@ class Scheduler:
             stream = utterance.generation.text
             if isinstance(stream, Bistream):
                 check_text(text, stream.config.text_vocab)
+                session.text_tokens += len(text)
+                check_arrived(session.text_tokens)
                 stream.push(text)
 
     def end(self, session: Session) -> None:
@@ -125,6 +161,7 @@ class Scheduler:
             self.running.remove(session)
             for utterance in session.utterances:
                 self._leave(utterance.generation)
+        session.utterances = []  # whoever still knows the session holds no tensor by that
         session.done = True
 
     def step(self) -> bool:
@@ -157,8 +194,10 @@ class Scheduler:
         assert not self.lm.rows, "rows of the LM are taken, but no session is open"
 
     def _admit(self) -> None:
-        while self.waiting and len(self.running) < self.slots:
-            self.running.append(self.waiting.popleft())
+        planned = [session for session in self.waiting if session.utterances]
+        for session in planned[: self.slots - len(self.running)]:
+            self.waiting.remove(session)
+            self.running.append(session)
         for session in self.running:
             # The LM may run ahead of the voice: one utterance of a session at a time.
             following = (u for u in session.utterances if u.generation.finish is None)
@@ -175,7 +214,7 @@ class Scheduler:
             reason = told(error)
             for session in list(self.running):
                 if any(u.generation in self.lm.rows for u in session.utterances):
-                    self._fail(session, reason)
+                    self.fail(session, reason)
             return True
         self._tokens += sum(len(row.tokens) for row in self.lm.rows) - before
         for row in [row for row in self.lm.rows if row.finish is not None]:
@@ -194,7 +233,9 @@ class Scheduler:
             if (session.first_sent is None, session.request.stream)
             == (ready[0].first_sent is None, ready[0].request.stream)
         ]
-        return same[:BATCH]
+        # Long chunks gain nothing from company on a CPU, and nobody's first one can interrupt them.
+        tokens = itertools.accumulate(len(s.utterances[0].due()) for s in same[:BATCH])
+        return same[: max(1, sum(count <= self.batch_tokens for count in tokens))]
 
     def _voice(self, sessions: list[Session]) -> None:
         sessions = [session for session in sessions if not self._hopeless(session)]
@@ -208,7 +249,7 @@ class Scheduler:
                 for session in sessions:
                     self._voice([session])
                 return
-            self._fail(sessions[0], told(error))
+            self.fail(sessions[0], told(error))
             return
         self._token2wav_seconds += self.clock() - begun
         for session, samples in zip(sessions, spoken, strict=True):
@@ -239,10 +280,13 @@ class Scheduler:
             session.utterances.pop(0)
         if last:
             self.running.remove(session)
+            self._pace.ended(self.clock(), len(self.waiting))
 
     def _hopeless(self, session: Session) -> bool:
         """Whether the LM's work can't be voiced; then it is tried again or given up."""
         generation = session.utterances[0].generation
+        if not session.utterances[0].final:
+            return False
         if generation.finish == "error":
             self._again(session, CosyError("the speech LM computed NaN: its weights are broken"))
         elif generation.finish is not None and not generation.tokens:
@@ -257,14 +301,16 @@ class Scheduler:
         """One more attempt with another seed, if nothing was sent yet."""
         utterance = session.utterances[0]
         if session.chunks or session.attempts or isinstance(utterance.generation.text, Bistream):
-            self._fail(session, error)
+            self.fail(session, error)
             return
         session.attempts += 1
-        utterance.generation = utterance.make(session.attempts)
+        utterance.begin_again(session.attempts)
 
-    def _fail(self, session: Session, error: CosyError) -> None:
-        self.cancel(session)
-        session.fail(error)
+    def fail(self, session: Session, error: CosyError) -> None:
+        """Ends the session with an error, unless it has ended."""
+        if not session.done:
+            self.cancel(session)
+            session.fail(error)
 
     def _leave(self, generation: Generation) -> None:
         if generation in self.lm.rows:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, CosyError, Floats, SpeechRequest
 from cosyserve.engine.generation import Generation
-from cosyserve.engine.hops import hop_ends
+from cosyserve.engine.hops import NEVER, hop_ends, is_last
 from cosyserve.engine.token2wav import Voicing
 
 Sink = Callable[[AudioChunk | CosyError], None]
@@ -25,31 +25,46 @@ class Utterance:
     voicing: Voicing
     stream: bool
     make: Callable[[int], Generation]  # the generation of another attempt
+    text_tokens: int = 0
     spoken: int = 0  # tokens turned into audio
     loudest: float = 0.0
     _ends: Iterator[int] = field(init=False)
     _end: int = field(init=False)
+    _fresh: Voicing = field(init=False)
 
     def __post_init__(self) -> None:
+        self._fresh = self.voicing
         self._ends = hop_ends(self.voicing.prompt_tokens, self.voicing.grid)
         self._end = next(self._ends)
+
+    def begin_again(self, attempt: int) -> None:
+        """As if nothing had been computed, with another seed."""
+        self.generation, self.voicing = self.make(attempt), self._fresh
+        self.spoken, self.loudest = 0, 0.0
+        self.__post_init__()
 
     @property
     def ready(self) -> bool:
         """Enough tokens for the next chunk."""
         if self.generation.finish is not None:
             return True
-        return self.stream and len(self.generation.tokens) >= self._end + self.voicing.lookahead
+        return len(self.generation.tokens) >= self._needed
 
     @property
     def final(self) -> bool:
         """Whether the next chunk is the last."""
-        return self.generation.finish is not None
+        generation = self.generation
+        return is_last(len(generation.tokens), self._needed, generation.finish)
+
+    @property
+    def _needed(self) -> int:
+        """Tokens for another chunk that is not the last."""
+        return self._end + self.voicing.lookahead if self.stream else NEVER
 
     def due(self) -> list[int]:
         """All tokens that the next chunk is computed from."""
         tokens = self.generation.tokens
-        return tokens if self.final else tokens[: self._end + self.voicing.lookahead]
+        return tokens if self.final else tokens[: self._needed]
 
     def advanced(self) -> int:
         """The chunk was spoken -> the tokens that it took."""
@@ -65,12 +80,15 @@ _numbers = itertools.count()
 
 @dataclass(eq=False)
 class Session:
+    """Without utterances, it is still being planned."""
+
     request: SpeechRequest
     sink: Sink
-    utterances: list[Utterance]  # the first is the one being voiced
+    utterances: list[Utterance] = field(default_factory=list)  # the first is the one being voiced
     number: int = field(default_factory=lambda: next(_numbers))
     chunks: int = 0
     samples: int = 0
+    text_tokens: int = 0
     first_sent: float | None = None
     attempts: int = 0
     done: bool = False
@@ -83,7 +101,8 @@ class Session:
     def send(self, samples: Floats, tokens: int, now: float, last: bool) -> None:
         finish = self.utterances[0].generation.finish if last else None
         start = self.samples / SAMPLE_RATE
-        chunk = AudioChunk(samples, self.chunks, start, tokens, finish)
+        text_tokens = self.text_tokens if last else 0
+        chunk = AudioChunk(samples, self.chunks, start, tokens, finish, text_tokens)
         self.chunks, self.samples = self.chunks + 1, self.samples + len(samples)
         if self.first_sent is None:
             self.first_sent = now

@@ -5,9 +5,9 @@ Knows one session, in the caller's thread; the schedule is the server's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
-from cosyserve.contracts import AudioChunk, CosyError, SpeechRequest
+from cosyserve.contracts import AudioChunk, CosyError, InputError, SpeechRequest
 from cosyserve.engine.scheduler import Scheduler
 from cosyserve.models.model import Model
 from cosyserve.text import PieceTokenizer
@@ -15,6 +15,8 @@ from cosyserve.text import PieceTokenizer
 
 def speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
     """Audio in order; the last chunk says how the speech ended."""
+    if isinstance(request.text, AsyncIterator):
+        raise InputError("text in pieces must be an ordinary iterator here")
     scheduler = Scheduler.of(model, slots=1)
     found: list[AudioChunk | CosyError] = []
     session = scheduler.open(request, found.append)

@@ -6,7 +6,7 @@ Knows no server. One call at a time; for many at once there is the server.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from cosyserve.contracts import (
 )
 from cosyserve.engine.speak import speak
 from cosyserve.models import model as models
-from cosyserve.models import testmodel
+from cosyserve.models import shipped, testmodel
 from cosyserve.voices.enroll import enroll
 from cosyserve.voices.file import load_voice
 
@@ -80,17 +80,24 @@ class TTS:
             return load_voice(shipped.get("default", self.model.voices[0]))
         if self.model.config.speech:
             log.warning("the model brings no voice of its own: this one is nobody's, give a better")
-        flow, _ = self.model.need_token2wav()
-        size, mel = flow.config.speaker, flow.config.mel
+        flow = self.model.config.flow or self.model.need_token2wav()[0].config
+        size, mel = flow.speaker, flow.mel
         direction = np.full(size, size**-0.5, np.float32)
         return Voice("", np.zeros(0, np.int32), np.zeros((0, mel), np.float32), direction)
 
 
-def load(model: str | Path = "test", *, device: str = "auto", dtype: str = "auto") -> TTS:
-    """A model folder (published or prepared), or `test`: random weights, not speech.
+def load(
+    model: str | Path = "test",
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    only: Collection[str] | None = None,
+) -> TTS:
+    """A model folder (published or prepared), `nano` (in the package, small, English), or `test`:
+    random weights, not speech.
 
     device: auto, cpu, cuda, cuda:N. dtype of LM and flow: auto (as stored), float32, bfloat16,
-    float16.
+    float16. `only`: the parts that are needed of a prepared folder.
     """
     place = _device(device)
     if str(model) == testmodel.NAME:
@@ -98,7 +105,7 @@ def load(model: str | Path = "test", *, device: str = "auto", dtype: str = "auto
     if dtype not in ("auto", "float32", "bfloat16", "float16"):
         raise InputError(f"dtype must be auto, float32, bfloat16 or float16, got {dtype!r}")
     precision = None if dtype == "auto" else getattr(torch, dtype)
-    return TTS(models.load(Path(model), place, precision))
+    return TTS(models.load(shipped.folder(model), place, precision, only))
 
 
 def _device(name: str) -> torch.device:

@@ -1,12 +1,15 @@
 """A worker process: a model and its loop, behind one socket.
 
-    python -m cosyserve.engine.worker FD MODEL DEVICE DTYPE THREADS SLOTS WAITING
+    python -m cosyserve.engine.worker ROLE FD LINK_FD MODEL DEVICE DTYPE THREADS \
+        SLOTS WAITING MAX_WAIT VOICE_CACHE_BYTES
 
-Knows no client. When the other end of the socket closes, the worker ends.
+A worker of role `lm` also has a link to one of role `token2wav`. Knows no client. When the other
+end of the socket closes, the worker ends.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
@@ -15,51 +18,60 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import torch
 
-from cosyserve.audio import Audio
 from cosyserve.contracts import AudioChunk, CosyError
+from cosyserve.engine.answers import embedded, ready
+from cosyserve.engine.intake import Intake, Ticket
+from cosyserve.engine.lm_worker import LMWorker
 from cosyserve.engine.local import describe
 from cosyserve.engine.loop import Loop
 from cosyserve.engine.messages import (
     LENGTH,
-    Cancel,
     Chunk,
     Embed,
-    Embedded,
+    End,
     Failed,
     FromWorker,
     Open,
-    Ready,
+    Push,
     Stats,
+    ToWorker,
     frame,
     to_worker,
 )
-from cosyserve.engine.scheduler import Scheduler, told
-from cosyserve.engine.session import Session
+from cosyserve.engine.number_reader import NumberReader
+from cosyserve.engine.scheduler import Scheduler
+from cosyserve.engine.token2wav_worker import Token2WavWorker
 from cosyserve.engine.tts import load
+from cosyserve.engine.voice_mirror import ReceivedVoices
 from cosyserve.models.model import Model
-from cosyserve.voices import file as voice_file
-from cosyserve.voices.enroll import enroll
 
 STATS_EVERY = 0.1  # seconds
 
 
 class Worker:
-    def __init__(self, link: socket.socket, model: Model, slots: int, waiting: int) -> None:
+    def __init__(
+        self,
+        link: socket.socket,
+        model: Model,
+        slots: int,
+        waiting: int,
+        max_wait: float,
+        cache_bytes: int,
+    ) -> None:
         self.link, self.model = link, model
         self._sending = threading.Lock()
-        self._sessions: dict[int, Session] = {}
-        self._scheduler = Scheduler.of(model, slots=slots, waiting=waiting)
+        self._tickets: dict[int, Ticket] = {}
+        self._voices = ReceivedVoices(cache_bytes)
+        self._scheduler = Scheduler.of(model, slots=slots, waiting=waiting, max_wait=max_wait)
         self._loop = Loop(self._scheduler, self._report)
+        self._intake = Intake(self._loop, model.need_lm()[1], NumberReader())
         self._reported = (0.0, self._scheduler.stats())
         self._enrolling = ThreadPoolExecutor(1, "enroll")
 
     def run(self) -> None:
-        info = describe(self.model)
-        voices = {name: voice_file.to_bytes(voice) for name, voice in info.voices.items()}
-        self._send(Ready(info.name, info.family, info.fingerprint, info.speech, voices))
+        self._send(ready(describe(self.model)))
         threading.Thread(target=self._listen, name="listen", daemon=True).start()
         self._loop.run()
 
@@ -72,38 +84,37 @@ class Worker:
         finally:
             self._loop.stop()
 
-    def _take(self, message: Open | Cancel | Embed) -> None:
+    def _take(self, message: ToWorker) -> None:
         if isinstance(message, Embed):
             self._enrolling.submit(self._embed, message)
-        elif isinstance(message, Cancel):
-            self._loop.submit(lambda scheduler: self._cancel(scheduler, message.id))
-        else:
-            self._loop.submit(lambda scheduler: self._open(scheduler, message))
+        elif isinstance(message, Open):
+            self._open(message)
+        elif ticket := self._tickets.get(message.id):
+            if isinstance(message, Push):
+                ticket.push(message.text)
+            elif isinstance(message, End):
+                ticket.end()
+            else:
+                del self._tickets[message.id]
+                ticket.cancel()
 
-    def _open(self, scheduler: Scheduler, message: Open) -> None:
+    def _open(self, message: Open) -> None:
         def sink(item: AudioChunk | CosyError) -> None:
             if isinstance(item, CosyError) or item.final:
-                self._sessions.pop(message.id, None)
+                self._tickets.pop(message.id, None)
             told = Failed if isinstance(item, CosyError) else Chunk
             self._send(told.of(message.id, item))  # type: ignore[arg-type]
 
         try:
-            self._sessions[message.id] = scheduler.open(message.request(), sink)
+            request = message.request(self._voices.take(message.voice_key, message.voice))
         except CosyError as error:
             self._send(Failed.of(message.id, error))
-
-    def _cancel(self, scheduler: Scheduler, number: int) -> None:
-        if session := self._sessions.pop(number, None):
-            scheduler.cancel(session)
+            return
+        ticket = self._tickets[message.id] = Ticket(self._intake, request, sink)
+        ticket.open()
 
     def _embed(self, message: Embed) -> None:
-        audio = Audio(np.frombuffer(message.samples, np.float32), message.rate)
-        about = {"name": message.name, "language": message.language, "consent": message.consent}
-        try:
-            voice = enroll(self.model, audio, message.text, **about)  # type: ignore[arg-type]
-            self._send(Embedded(message.id, voice_file.to_bytes(voice)))
-        except Exception as error:
-            self._send(Failed.of(message.id, told(error)))
+        self._send(embedded(self.model, message))
 
     def _report(self) -> None:
         """Counts, when they changed and not too often; at rest always the last ones."""
@@ -132,17 +143,24 @@ class Worker:
 
 
 def main() -> None:
-    fd, model, device, dtype, threads, slots, waiting = sys.argv[1:]
-    logging.basicConfig(format="%(asctime)s worker %(levelname)s %(message)s")
+    role, fd, link_fd, model, device, dtype, threads, *numbers = sys.argv[1:]
+    limits = int(numbers[0]), int(numbers[1]), float(numbers[2]), int(numbers[3])
+    logging.basicConfig(format=f"%(asctime)s worker {role} %(levelname)s %(message)s")
     if int(threads):
         torch.set_num_threads(int(threads))
-    with socket.socket(fileno=int(fd)) as link:
-        try:
-            tts = load(model, device=device, dtype=dtype)
-        except CosyError as error:
-            link.sendall(frame(Failed.of(-1, error)))
-            os._exit(2)
-        Worker(link, tts.model, int(slots), int(waiting)).run()
+    link = socket.socket(fileno=int(fd))
+    try:
+        loaded = load(model, device=device, dtype=dtype).model
+    except CosyError as error:
+        link.sendall(frame(Failed.of(-1, error)))
+        os._exit(2)
+    if role == "all":
+        Worker(link, loaded, *limits).run()
+    elif role == "lm":
+        beside = socket.socket(fileno=int(link_fd))
+        asyncio.run(LMWorker(loaded, *limits).run(link, beside))
+    else:
+        asyncio.run(Token2WavWorker(loaded, limits[-1]).run(link))
     os._exit(0)  # threads that still compute must not keep a worker that nobody hears
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -9,33 +11,43 @@ from starlette.middleware import Middleware
 
 from cosyserve import __version__
 from cosyserve.contracts import Engine
-from cosyserve.gateway import speech, status, voices
+from cosyserve.gateway import docs, speech, status, voices
 from cosyserve.gateway.decoding import Decoder
 from cosyserve.gateway.errors import ErrorEnvelope, pass_on
-from cosyserve.gateway.known_voices import KnownVoices, VoiceStore
+from cosyserve.gateway.keys import Keys
+from cosyserve.gateway.known_voices import KnownVoices
 from cosyserve.gateway.limits import Gate, Guard, Limits
 from cosyserve.gateway.metrics import Metrics
+from cosyserve.gateway.references import References
 from cosyserve.gateway.trace import Trace
+from cosyserve.voices.store import VoiceStore
 
 
-def create_app(engine: Engine, store: VoiceStore, limits: Limits) -> FastAPI:
-    """`app.state.gate` counts the requests inside; closing it refuses new ones."""
+def create_app(
+    engine: Engine, store: VoiceStore, limits: Limits, keys: Sequence[str] = ()
+) -> FastAPI:
+    """`app.state.gate` counts the requests inside; closing it refuses new ones.
+    `app.state.decoder` has a child process, which is to be closed."""
     gate = Gate(limits.requests)
     metrics = Metrics(engine)
     known, decoder = KnownVoices(engine, store), Decoder()
+    references = References(engine, decoder, limits.voice_cache_bytes)
     app = FastAPI(
         title="cosyserve",
         version=__version__,
         middleware=[
             Middleware(Trace, metrics=metrics),
+            Middleware(Keys, keys=keys),
             Middleware(Guard, limits=limits, gate=gate),
         ],
         exception_handlers={HTTPException: pass_on, RequestValidationError: pass_on},
         responses={"default": {"model": ErrorEnvelope, "description": "Any error."}},
+        docs_url=None,
         redoc_url=None,
     )
-    app.state.gate = gate
-    app.include_router(speech.routes(engine, known, decoder, limits))
+    app.state.gate, app.state.decoder = gate, decoder
+    app.include_router(speech.routes(engine, known, references, limits))
     app.include_router(voices.routes(engine, known, decoder))
     app.include_router(status.routes(engine, metrics, gate))
+    app.include_router(docs.routes())
     return app

@@ -20,7 +20,9 @@ from cosyserve.contracts import (
     AudioError,
     CosyError,
     InputError,
+    MissingVoiceError,
     OverloadError,
+    StoreError,
     VoiceError,
     WorkerError,
 )
@@ -95,10 +97,15 @@ def refusal(error: Exception) -> Refusal:
             return Refusal(400, str(error), "invalid_input")
         case AudioError():
             return Refusal(400, str(error), "invalid_audio")
+        case MissingVoiceError():
+            return Refusal(404, str(error), "voice_not_found", param="voice")
         case VoiceError():
             return Refusal(400, str(error), "invalid_voice")
         case WorkerError():
             return Refusal(503, str(error), "engine_unavailable", headers=retry_after(1))
+        case StoreError():
+            headers = retry_after(1)
+            return Refusal(503, str(error), "voice_store_unavailable", headers=headers)
         case CosyError():
             return Refusal(500, str(error), "engine_failed")
         case _:

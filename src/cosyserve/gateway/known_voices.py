@@ -1,92 +1,91 @@
-"""The voices a client may name: those of the model, then those of the store.
-
-A name of the model's is taken: nothing stored can stand in front of it. Knows no route.
-"""
+"""The voices a client may name, asked for without holding up the event loop. Knows no route."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
 
-from cosyserve.contracts import Engine, Voice, VoiceError
+from cosyserve.contracts import Engine, MissingVoiceError, StoreError, Voice, VoiceError
 from cosyserve.gateway.errors import Refusal
+from cosyserve.voices.library import VoiceLibrary
+from cosyserve.voices.store import DEFAULT, VoiceStore, check_name
 
-DEFAULT = "default"
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
+
 # Programs written for OpenAI's service name these; they speak with the default voice.
 OPENAI_VOICES = {
     *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
     *("marin", "nova", "onyx", "sage", "shimmer", "verse"),
 }
-
-
-class VoiceStore(Protocol):
-    """Voices by name, kept somewhere; calls may block. A `VoiceError` says what is wrong."""
-
-    def names(self) -> Sequence[str]: ...
-
-    def get(self, name: str) -> Voice: ...
-
-    def put(self, name: str, voice: Voice) -> object: ...
-
-    def remove(self, name: str) -> None: ...
-
-    def check_name(self, name: str) -> None: ...
+THREADS = 4  # of their own: a store that hangs must not hold up those that encode audio
+STORE_SECONDS = 5.0
 
 
 class KnownVoices:
     def __init__(self, engine: Engine, store: VoiceStore) -> None:
-        self._engine = engine
-        self._store = store
+        self._library = VoiceLibrary(store, lambda: engine.model.voices)
+        self._threads = ThreadPoolExecutor(THREADS, "voices")
 
-    def is_shipped(self, name: str) -> bool:
-        return name in self._engine.model.voices
+    def is_shipped(self, name: str, voice: Voice) -> bool:
+        return self._library.is_shipped(name, voice)
 
-    async def names(self) -> list[str]:
-        stored = await asyncio.to_thread(self._store.names)
-        return sorted({*self._engine.model.voices, *stored})
+    async def names(self) -> dict[str, bool]:
+        """All names, each with whether it means a voice of the model's."""
+        return await self._ask(self._library.names)
 
     async def get(self, name: str) -> Voice:
         """The voice of exactly this name."""
-        shipped = self._engine.model.voices.get(name)
-        if shipped is not None:
-            return shipped
+        if name == DEFAULT:  # must not depend on a store
+            return self._library.get(name)
         try:
-            return await asyncio.to_thread(self._store.get, name)
-        except VoiceError as error:
-            if await self._is_stored(name):
-                raise
+            return await self._ask(self._library.get, name)
+        except MissingVoiceError as error:
             raise _missing(name) from error
 
     async def speaker(self, name: str) -> Voice:
         """The voice to speak with when a client says this name."""
         try:
             return await self.get(name)
-        except Refusal:
+        except MissingVoiceError:
             if name not in OPENAI_VOICES:
                 raise
             return await self.get(DEFAULT)
 
     async def check_free(self, name: str) -> None:
-        self._store.check_name(name)
         if name in await self.names():
-            raise Refusal(409, f"there is a voice named '{name}' already", "voice_exists")
+            raise _taken(name)
+        check_name(name)
 
-    async def put(self, name: str, voice: Voice) -> None:
-        await asyncio.to_thread(self._store.put, name, voice)
+    async def add(self, name: str, voice: Voice) -> None:
+        if not await self._ask(self._library.store.add, name, voice):
+            raise _taken(name)  # by somebody who was quicker
 
     async def remove(self, name: str) -> None:
-        if self.is_shipped(name):
+        try:
+            await self._ask(self._library.store.remove, name)
+        except MissingVoiceError as error:
+            if not (await self.names()).get(name):
+                raise _missing(name) from error
             message = f"voice '{name}' is part of the model and can't be removed"
-            raise Refusal(409, message, "voice_is_shipped")
-        if not await self._is_stored(name):
-            raise _missing(name)
-        await asyncio.to_thread(self._store.remove, name)
+            raise Refusal(409, message, "voice_is_shipped") from error
 
-    async def _is_stored(self, name: str) -> bool:
-        return name in await asyncio.to_thread(self._store.names)
+    async def _ask(
+        self, question: Callable[Asked, Answer], *args: Asked.args, **kwargs: Asked.kwargs
+    ) -> Answer:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(STORE_SECONDS):
+                return await loop.run_in_executor(self._threads, lambda: question(*args, **kwargs))
+        except TimeoutError:
+            raise StoreError("the voice store doesn't answer: try again later") from None
 
 
-def _missing(name: str) -> Refusal:
-    message = f"no voice named '{name:.80}'; GET /v1/audio/voices lists them"
-    return Refusal(404, message, "voice_not_found", param="voice")
+def _missing(name: str) -> VoiceError:
+    return MissingVoiceError(f"no voice named '{name:.80}'; GET /v1/audio/voices lists them")
+
+
+def _taken(name: str) -> Refusal:
+    return Refusal(409, f"there is a voice named '{name}' already", "voice_exists")

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve.gateway.errors import ClientLeft, Refusal, retry_after
 from cosyserve.gateway.trace import Record
+from cosyserve.settings import Settings
 
 ALWAYS_ANSWERED = frozenset({"/health", "/ready", "/metrics"})
 
@@ -26,6 +27,18 @@ class Limits:
     requests: int = 512  # at once; the engine has its own, shorter queue
     seconds: float = 600.0  # of one request, its client's slowness included
     shutdown_seconds: float = 30.0  # that running requests have left after SIGTERM
+    voice_cache_bytes: int = 64 << 20  # of voices learned from requests' own recordings
+
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        return cls(
+            body_bytes=settings.max_body_bytes,
+            input_characters=settings.max_input_characters,
+            requests=settings.max_requests,
+            seconds=settings.max_request_seconds,
+            shutdown_seconds=settings.shutdown_seconds,
+            voice_cache_bytes=settings.voice_cache_bytes,
+        )
 
 
 class Gate:

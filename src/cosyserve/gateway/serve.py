@@ -10,7 +10,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
@@ -19,21 +19,29 @@ from fastapi import FastAPI
 from cosyserve.audio import AudioFormat, Encoder
 from cosyserve.contracts import Engine, InputError
 from cosyserve.gateway.app import create_app
-from cosyserve.gateway.known_voices import VoiceStore
+from cosyserve.gateway.decoding import Decoder
 from cosyserve.gateway.limits import Gate, Limits
 from cosyserve.gateway.status import NOT_SPEECH
+from cosyserve.voices.store import VoiceStore
 
 BACKLOG = 2048
 STRAGGLER_SECONDS = 1  # for connections that are still open once the time to finish is over
 
 
-async def serve(engine: Engine, store: VoiceStore, host: str, port: int, limits: Limits) -> None:
+async def serve(
+    engine: Engine,
+    store: VoiceStore,
+    host: str,
+    port: int,
+    limits: Limits,
+    keys: Sequence[str] = (),
+) -> None:
     """Serves until SIGTERM or SIGINT, then lets running requests finish and closes the engine."""
     logging.basicConfig(format="%(message)s")
     logging.getLogger("cosyserve").setLevel(logging.INFO)
     try:
         with _listener(host, port) as listener:
-            app = create_app(engine, store, limits)
+            app = create_app(engine, store, limits, keys)
             await Server(app, engine, limits).serve(sockets=[listener])
     finally:
         await engine.close()
@@ -55,11 +63,13 @@ class Server(uvicorn.Server):
         )
         self._engine = engine
         self._gate: Gate = app.state.gate
+        self._decoder: Decoder = app.state.decoder
         self._seconds_to_finish = limits.shutdown_seconds
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         for audio_format in AudioFormat:
             Encoder(audio_format)  # loads its codec, so that no request has to wait for that
+        self._decoder.prepare()
         await super().startup(sockets)
         for listener in sockets or []:
             note = "" if self._engine.model.speech else f" ({NOT_SPEECH})"
@@ -72,6 +82,7 @@ class Server(uvicorn.Server):
         while self._gate.inside and time.monotonic() < until and not self.force_exit:
             await asyncio.sleep(0.05)
         await super().shutdown(sockets)
+        await self._decoder.close()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

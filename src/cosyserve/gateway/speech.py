@@ -11,10 +11,10 @@ from fastapi import APIRouter, Request, Response
 
 from cosyserve.audio import MEDIA_TYPES
 from cosyserve.contracts import Engine, InputError, Mode, SpeechRequest, Voice
-from cosyserve.gateway.decoding import Decoder
 from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.known_voices import KnownVoices
 from cosyserve.gateway.limits import Limits
+from cosyserve.gateway.references import References
 from cosyserve.gateway.requests import OPENAPI_BODY, SpeechBody, read_speech
 from cosyserve.gateway.status import check_model
 from cosyserve.gateway.stream import SpeechStream
@@ -28,7 +28,9 @@ SPEECH: dict[int | str, dict[str, object]] = {
 }
 
 
-def routes(engine: Engine, voices: KnownVoices, decoder: Decoder, limits: Limits) -> APIRouter:
+def routes(
+    engine: Engine, voices: KnownVoices, references: References, limits: Limits
+) -> APIRouter:
     router = APIRouter(tags=["speech"])
 
     @router.post(
@@ -53,11 +55,7 @@ def routes(engine: Engine, voices: KnownVoices, decoder: Decoder, limits: Limits
     async def speaker(body: SpeechBody) -> Voice:
         if body.reference_audio is None:
             return await voices.speaker(body.voice_name)
-        audio = await decoder.decode(body.reference_audio)
-        text, language = body.reference_text, body.language
-        return await engine.embed(
-            audio.samples, audio.rate, text, name="", language=language, consent=""
-        )
+        return await references.voice(body.reference_audio, body.reference_text)
 
     return router
 
@@ -83,6 +81,7 @@ def _speech_request(body: SpeechBody, voice: Voice) -> SpeechRequest:
         speed=body.speed,
         seed=body.seed,
         stream=True,
+        language=body.language,
     )
 
 

@@ -41,7 +41,7 @@ class SpeechStream(Response):
         self._wire = wire
         self._record = record
         self._playback = Playback()
-        self._tokens = 0
+        self._tokens = self._text_tokens = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = time.perf_counter()
@@ -82,6 +82,7 @@ class SpeechStream(Response):
             raise WorkerError(f"the speech was not finished: {chunk.finish}")
         self._record.finish = chunk.finish or ""
         self._tokens += chunk.tokens
+        self._text_tokens += chunk.text_tokens
         seconds = len(chunk.samples) / SAMPLE_RATE
         self._playback.take(seconds, time.perf_counter())
         self._record.audio_seconds += seconds
@@ -95,11 +96,10 @@ class SpeechStream(Response):
 
     @property
     def _usage(self) -> Usage:
-        characters = self._record.characters
         return Usage(
-            input_tokens=characters,
+            input_tokens=self._text_tokens,
             output_tokens=self._tokens,
-            total_tokens=characters + self._tokens,
+            total_tokens=self._text_tokens + self._tokens,
         )
 
     async def _send(self, send: Send, data: bytes, last: bool = False) -> None:

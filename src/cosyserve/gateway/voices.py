@@ -48,7 +48,7 @@ def routes(engine: Engine, voices: KnownVoices, decoder: Decoder) -> APIRouter:
     def details(name: str, voice: Voice) -> VoiceDetails:
         return VoiceDetails(
             id=name,
-            shipped=voices.is_shipped(name),
+            shipped=voices.is_shipped(name, voice),
             language=voice.language,
             prompt_text=voice.prompt_text,
             prompt_seconds=len(voice.speech_tokens) / TOKENS_PER_SECOND,
@@ -61,10 +61,8 @@ def routes(engine: Engine, voices: KnownVoices, decoder: Decoder) -> APIRouter:
 
     @router.get("")
     async def list_voices() -> VoiceList:
-        entries = [
-            VoiceEntry(id=name, shipped=voices.is_shipped(name)) for name in await voices.names()
-        ]
-        return VoiceList(data=entries)
+        names = await voices.names()
+        return VoiceList(data=[VoiceEntry(id=name, shipped=names[name]) for name in names])
 
     @router.post("", status_code=201)
     async def add_voice(
@@ -86,7 +84,7 @@ def routes(engine: Engine, voices: KnownVoices, decoder: Decoder) -> APIRouter:
             voice = await engine.embed(
                 audio.samples, audio.rate, text, name=name, language=language, consent=consent
             )
-        await voices.put(name, voice)
+        await voices.add(name, voice)
         return details(name, voice)
 
     @router.get("/{name}")

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from cosyserve.models.config import LMConfig
 
+BLOCK = 64  # rows of weights
+FEW_ROWS = range(3, 17)  # of input; one and two are quick, many pay for the copy
+
 
 @dataclass(frozen=True)
 class KVCache:
@@ -42,6 +45,26 @@ class KVCache:
         return self.keys.shape[3]
 
 
+class Linear(nn.Linear):
+    """A CPU's product of a few rows copies all weights before it uses them, which takes twice as
+    long as reading them. Block by block, the copies stay in the cache."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.numel() // x.shape[-1]
+        whole = self.out_features - self.out_features % BLOCK
+        if not (whole and rows in FEW_ROWS and x.device.type == "cpu" and x.dtype is torch.float32):
+            return super().forward(x)
+        flat = x.reshape(rows, -1)
+        blocks = self.weight[:whole].view(-1, BLOCK, self.in_features)
+        y = torch.bmm(flat.expand(len(blocks), -1, -1), blocks.transpose(1, 2))
+        y = y.transpose(0, 1).reshape(rows, whole)
+        if whole < self.out_features:
+            y = torch.cat((y, F.linear(flat, self.weight[whole:])), dim=1)
+        if self.bias is not None:
+            y += self.bias
+        return y.view(*x.shape[:-1], -1)
+
+
 class Layer(nn.Module):
     """Pre-norm attention (grouped queries, rotary positions), then a gated MLP."""
 
@@ -50,11 +73,11 @@ class Layer(nn.Module):
         self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, config.head_dim
         kv = config.kv_heads * config.head_dim
         self.attn_norm = nn.RMSNorm(config.hidden, eps=config.norm_eps)
-        self.qkv = nn.Linear(config.hidden, config.hidden + 2 * kv)
-        self.out = nn.Linear(config.hidden, config.hidden, bias=False)
+        self.qkv = Linear(config.hidden, config.hidden + 2 * kv)
+        self.out = Linear(config.hidden, config.hidden, bias=False)
         self.mlp_norm = nn.RMSNorm(config.hidden, eps=config.norm_eps)
-        self.gate_up = nn.Linear(config.hidden, 2 * config.intermediate, bias=False)
-        self.down = nn.Linear(config.intermediate, config.hidden, bias=False)
+        self.gate_up = Linear(config.hidden, 2 * config.intermediate, bias=False)
+        self.down = Linear(config.intermediate, config.hidden, bias=False)
 
     def forward(
         self, x: Tensor, rotary: tuple[Tensor, Tensor], mask: Tensor, cache: _LayerCache | None
@@ -103,7 +126,7 @@ class SpeechLM(nn.Module):
         self.embedding = nn.Embedding(config.vocab, config.hidden)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.norm = nn.RMSNorm(config.hidden, eps=config.norm_eps)
-        self.head = nn.Linear(config.hidden, config.classes)
+        self.head = Linear(config.hidden, config.classes)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Whole sequences without a cache: ids [B, T] -> hidden states [B, T, hidden]."""

@@ -5,13 +5,14 @@ Knows no request and no setting; the caller says where and in which precision.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from cosyserve.contracts import CheckpointError
-from cosyserve.models import published
+from cosyserve.models import native, published
 from cosyserve.models.campplus import CamPlus
 from cosyserve.models.config import ModelConfig
 from cosyserve.models.flow import Flow
@@ -71,11 +72,14 @@ class Model:
 
 
 def load(
-    folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+    folder: Path,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | None = None,
+    only: Collection[str] | None = None,
 ) -> Model:
     """A native or a published folder. `dtype` of LM and flow; None: as stored, but no float16 on
-    a CPU, which computes it slowly."""
-    parts = published.read(folder)
+    a CPU, which computes it slowly. `only` some parts can be loaded of a native folder."""
+    parts = published.read(folder) if only is None else native.read(folder, only)
     stored = {tensor.dtype for state in parts.states.values() for tensor in state.values()}
     if dtype is None and torch.device(device).type == "cpu" and torch.float16 in stored:
         dtype = torch.float32

@@ -9,9 +9,10 @@ Knows no audio, no voice and no setting.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ PUBLISHED_CAMPLUS = CamPlusConfig()
 TRIAL_LENGTHS = (131, 307)  # feature frames; the longer one spans several context segments
 ROUNDING_EDGE = 0.5
 EDGE_MARGIN = 1e-3  # nearer to a rounding edge than this, two runtimes may disagree on a token
+ONNX_SECONDS = 60.0  # for one recording; a second or two are usual
 EMBEDDING_TOLERANCE = 1e-3  # of the largest component
 
 log = logging.getLogger(__name__)
@@ -43,11 +45,15 @@ class SpeechTokenizer(Protocol):
 
     def __call__(self, log_mel: Floats) -> Ints: ...
 
+    def batch(self, log_mels: Sequence[Floats]) -> list[Ints]: ...
+
 
 class SpeakerEncoder(Protocol):
     """filterbank float32 [T, feat] -> embedding float32 [E]"""
 
     def __call__(self, fbank: Floats) -> Floats: ...
+
+    def batch(self, fbanks: Sequence[Floats]) -> list[Floats]: ...
 
 
 class TorchSpeechTokenizer:
@@ -60,6 +66,12 @@ class TorchSpeechTokenizer:
     def __call__(self, log_mel: Floats) -> Ints:
         tokens: Ints = self.module.codes(self.pre_quant(log_mel))[0].cpu().numpy()
         return tokens
+
+    @torch.inference_mode()
+    def batch(self, log_mels: Sequence[Floats]) -> list[Ints]:
+        mel, lengths = _padded(self.module, [log_mel.T for log_mel in log_mels])
+        codes, counts = self.module(mel.transpose(1, 2), lengths)
+        return [row[:count].cpu().numpy() for row, count in zip(codes, counts, strict=True)]
 
     @torch.inference_mode()
     def pre_quant(self, log_mel: Floats) -> Tensor:
@@ -80,6 +92,10 @@ class TorchSpeakerEncoder:
         embedding: Floats = self.module(_batch_of_one(self.module, fbank))[0].float().cpu().numpy()
         return embedding
 
+    @torch.inference_mode()
+    def batch(self, fbanks: Sequence[Floats]) -> list[Floats]:
+        return list(self.module(*_padded(self.module, fbanks)).float().cpu().numpy())
+
 
 class OnnxSpeechTokenizer:
     """A `SpeechTokenizer` that runs an ONNX file: (features, length) -> tokens."""
@@ -90,8 +106,12 @@ class OnnxSpeechTokenizer:
     def __call__(self, log_mel: Floats) -> Ints:
         features, length = (node.name for node in self.session.get_inputs())
         frames = np.array([log_mel.shape[1]], np.int32)
-        (tokens,) = self.session.run(None, {features: log_mel[None], length: frames})
+        (tokens,) = _within_seconds(self.session, {features: log_mel[None], length: frames})
         return np.asarray(tokens, np.int32).reshape(-1)
+
+    def batch(self, log_mels: Sequence[Floats]) -> list[Ints]:
+        """One by one: published files were exported for a batch of one."""
+        return [self(log_mel) for log_mel in log_mels]
 
 
 class OnnxSpeakerEncoder:
@@ -103,9 +123,13 @@ class OnnxSpeakerEncoder:
 
     def __call__(self, fbank: Floats) -> Floats:
         (features,) = (node.name for node in self.session.get_inputs())
-        outputs = self.session.run(None, {features: fbank[None]})
+        outputs = _within_seconds(self.session, {features: fbank[None]})
         fitting = [out for out in outputs if out.shape[-1:] == (self.embedding,)]
         return np.asarray(fitting[0], np.float32).reshape(self.embedding)
+
+    def batch(self, fbanks: Sequence[Floats]) -> list[Floats]:
+        """One by one: published files know no lengths."""
+        return [self(fbank) for fbank in fbanks]
 
 
 def load_speech_tokenizer(
@@ -164,9 +188,30 @@ def _session(path: Path, threads: int) -> InferenceSession:
         raise CheckpointError(f"{path}: onnxruntime can't load it ({error})") from error
 
 
+def _within_seconds(session: InferenceSession, inputs: dict[str, Any]) -> list[Any]:
+    """A graph may hold loops: one that doesn't end is stopped, with an error of onnxruntime's."""
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+    stop = threading.Timer(ONNX_SECONDS, setattr, (options, "terminate", True))
+    stop.start()
+    try:
+        outputs: list[Any] = session.run(None, inputs, options)
+    finally:
+        stop.cancel()
+    return outputs
+
+
 def _batch_of_one(module: nn.Module, features: Floats) -> Tensor:
     like = next(module.parameters())
     return torch.tensor(features, dtype=like.dtype, device=like.device)[None]
+
+
+def _padded(module: nn.Module, rows: Sequence[Floats]) -> tuple[Tensor, Tensor]:
+    """Rows [T, features] of several lengths as [B, T, features], and their lengths."""
+    like = next(module.parameters())
+    padded = nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)
+    return padded.to(like), torch.tensor([len(row) for row in rows], device=like.device)
 
 
 def _trials(shape: Callable[[int], tuple[int, int]]) -> list[Floats]:

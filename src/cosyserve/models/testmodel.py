@@ -26,10 +26,10 @@ from cosyserve.text import byte_tokenizer
 NAME = "test"
 
 
-def random_parts() -> Parts:
-    """Parts of the test model; always the same."""
+def random_parts(config: ModelConfig | None = None) -> Parts:
+    """Parts of the test model, or of another size; always the same."""
     tokenizer = byte_tokenizer()
-    config = ModelConfig(
+    config = config or ModelConfig(
         name=NAME,
         lm=LMConfig(64, 160, 2, 4, 2, text_vocab=tokenizer.vocab_size),
         flow=FlowConfig(

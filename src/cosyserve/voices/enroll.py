@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -15,15 +16,29 @@ from cosyserve.contracts import (
     FRAMES_PER_TOKEN,
     MAX_PROMPT_SECONDS,
     SAMPLE_RATE,
+    Floats,
+    Ints,
     Voice,
     VoiceError,
 )
-from cosyserve.models.model import Model
+
+if TYPE_CHECKING:  # learning from what encoders elsewhere have heard costs no torch
+    from cosyserve.models.model import Model
 
 PROMPT_RATE = 16_000  # what the speech tokenizer and the speaker encoder listen to
 MIN_SECONDS = 0.5
 GRID = 25
 FIRST_HOP = 10  # tokens: with a flow prompt of 15 mod 25
+
+
+class Origin(Protocol):
+    """What a voice says of the weights that made it."""
+
+    @property
+    def family(self) -> str: ...
+
+    @property
+    def fingerprint(self) -> str: ...
 
 
 def enroll(
@@ -37,32 +52,43 @@ def enroll(
     keep_audio: bool = False,
 ) -> Voice:
     """The voice of a recording of 0.5 to 30 s. `text` is what is said in it ("" = unknown)."""
-    _check_recording(audio)
-    for given in (text, name, language, consent):
-        if any("\ud800" <= letter <= "\udfff" for letter in given):
-            raise VoiceError("the voice's texts hold half a surrogate pair: send valid Unicode")
+    check_recording(audio)
+    check_texts(text, name, language, consent)
     tokenizer, speaker = model.need_prompt_encoders()
     narrow = resample(audio.samples, audio.rate, PROMPT_RATE)
-    tokens = tokenizer(whisper_log_mel(narrow))
+    tokens, embedding = tokenizer(whisper_log_mel(narrow)), speaker(speaker_fbank(narrow))
+    voice = heard(model.config, audio, text, tokens, embedding)
+    return replace(
+        voice,
+        name=name,
+        language=language,
+        consent=consent,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        source=audio.samples if keep_audio else None,
+    )
+
+
+def heard(origin: Origin, audio: Audio, text: str, tokens: Ints, embedding: Floats) -> Voice:
+    """The voice of a recording, of which the encoders have made tokens and an embedding."""
     mel = prompt_mel(resample(audio.samples, audio.rate, SAMPLE_RATE))
     count = min(len(mel) // FRAMES_PER_TOKEN, len(tokens))
     return Voice(
         prompt_text=text.strip(),
         speech_tokens=tokens[:count].astype(np.int32),
         mel=mel[: FRAMES_PER_TOKEN * count],
-        embedding=speaker(speaker_fbank(narrow)),
-        name=name,
-        language=language,
-        family=model.config.family,
-        fingerprint=model.config.fingerprint,
-        consent=consent,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        source=audio.samples if keep_audio else None,
+        embedding=embedding,
+        family=origin.family,
+        fingerprint=origin.fingerprint,
         source_rate=audio.rate,
     )
 
 
-def _check_recording(audio: Audio) -> None:
+def check_texts(*texts: str) -> None:
+    if any("\ud800" <= letter <= "\udfff" for text in texts for letter in text):
+        raise VoiceError("the voice's texts hold half a surrogate pair: send valid Unicode")
+
+
+def check_recording(audio: Audio) -> None:
     if audio.rate < 1 or audio.samples.ndim != 1 or not np.isfinite(audio.samples).all():
         raise VoiceError("the recording is not one channel of finite samples at a positive rate")
     if audio.seconds > MAX_PROMPT_SECONDS:

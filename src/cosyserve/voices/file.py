@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, save
 
-from cosyserve.contracts import Voice, VoiceError
+from cosyserve.contracts import StoreError, Voice, VoiceError
 
 FORMAT, VERSION = "cosyserve-voice", "1"
 MAX_BYTES = 64 << 20
@@ -102,27 +102,45 @@ def _number(text: str) -> int:
 
 
 def save_voice(voice: Voice, file: Path) -> None:
-    """Writes the file whole or not at all."""
-    data = to_bytes(voice)
+    write_file(file, to_bytes(voice))
+
+
+def load_voice(file: Path) -> Voice:
+    return from_bytes(read_file(file, MAX_BYTES + 1), str(file))
+
+
+def write_file(file: Path, data: bytes, *, replace: bool = True) -> bool:
+    """Writes the file whole or not at all. False: it is there already, and stays as it is."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         handle, partial = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(data)
-            os.replace(partial, file)
+            return _put(partial, file, replace)
         finally:
             Path(partial).unlink(missing_ok=True)
     except OSError as error:
-        raise VoiceError(f"{file}: can't be written: {error.strerror}") from error
+        raise StoreError(f"{file}: can't be written: {error.strerror}") from error
 
 
-def load_voice(file: Path) -> Voice:
+def _put(partial: str, file: Path, replace: bool) -> bool:
+    if replace:
+        os.replace(partial, file)
+        return True
+    try:
+        os.link(partial, file)  # unlike a rename, refuses what exists
+    except FileExistsError:
+        return False
+    return True
+
+
+def read_file(file: Path, most: int) -> bytes:
+    """The first bytes of a file, at most so many."""
     try:
         if file.exists() and not file.is_file():
             raise VoiceError(f"{file}: not a file")
         with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+            return stream.read(most)
     except OSError as error:
         raise VoiceError(f"{file}: can't be read: {error.strerror}") from error
-    return from_bytes(data, str(file))

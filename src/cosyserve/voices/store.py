@@ -1,65 +1,136 @@
-"""Voices by name in a folder. Knows no model."""
+"""Voices by name, wherever they are kept. Knows no model.
+
+A shelf keeps bytes. Which names there may be, what the bytes mean and which of them were read
+before is known here.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
-from cosyserve.contracts import Voice, VoiceError
-from cosyserve.voices.file import load_voice, save_voice
+from cosyserve.contracts import MissingVoiceError, Voice, VoiceError
+from cosyserve.voices.file import MAX_BYTES, from_bytes, to_bytes
+from cosyserve.voices.folder import FolderShelf
+from cosyserve.voices.lru import ByteLRU
+from cosyserve.voices.redis import SCHEMES, RedisShelf
 
+DEFAULT = "default"  # always the model's own voice: nothing is kept under this name
 NAME = re.compile(r"\w[\w.-]{0,63}")  # letters of any script: the original's voices are 中文女 etc.
 MAX_NAME_BYTES = 200  # file systems allow 255, suffixes included
+HEAD_BYTES = 16 << 10  # the header of nearly every voice file
+CACHE_BYTES = 64 << 20
+HEADER_LENGTH = struct.Struct("<Q")
 
 
-class FolderStore:
-    """One file a voice. `shipped` files belong to the model: readable, not removable."""
+class Shelf(Protocol):
+    """Bytes by name. Raises `StoreError` when it can't be reached."""
 
-    def __init__(self, folder: Path, shipped: Sequence[Path] = ()) -> None:
-        self.folder = folder
-        self._shipped = {file.stem: file for file in shipped}
+    def names(self) -> Iterable[str]: ...
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """The first bytes, at most so many; None: nothing has that name."""
+        ...
+
+    def write(self, name: str, data: bytes, *, replace: bool) -> bool:
+        """False: the name is taken, and `replace` was not asked for."""
+        ...
+
+    def remove(self, name: str) -> bool:
+        """False: nothing had that name."""
+        ...
+
+    def where(self, name: str) -> str:
+        """For people."""
+        ...
+
+
+class VoiceStore:
+    """May be used from several threads."""
+
+    def __init__(self, shelf: Shelf, cache_bytes: int = CACHE_BYTES) -> None:
+        self._shelf = shelf
+        self._read: ByteLRU[Voice] = ByteLRU(cache_bytes)
 
     def names(self) -> list[str]:
-        own = {file.stem for file in self.folder.glob("*.safetensors") if file.is_file()}
-        return sorted(name for name in own | self._shipped.keys() if _is_name(name))
+        return sorted(name for name in self._shelf.names() if _is_name(name))
 
     def get(self, name: str) -> Voice:
-        own = self._file(name)
-        file = own if own.exists() else self._shipped.get(name)
-        if file is None:
-            known = ", ".join(self.names()[:8]) or "none yet"
-            raise VoiceError(f"no voice named '{name}' (known: {known}): `cosyserve voice add`")
-        return load_voice(file)
+        if not _is_name(name):
+            raise MissingVoiceError(_no_name(name))
+        head = self._shelf.read(name, HEAD_BYTES)
+        if head is None:
+            raise self._missing(name)
+        known = self._read.get(_header(head))
+        return known or self._read_whole(name, head)
 
-    def put(self, name: str, voice: Voice) -> Path:
-        file = self._file(name)
-        save_voice(voice, file)
-        return file
+    def put(self, name: str, voice: Voice) -> str:
+        """Keeps the voice, instead of an older one of that name -> where it is now."""
+        check_name(name)
+        self._shelf.write(name, to_bytes(voice), replace=True)
+        return self._shelf.where(name)
+
+    def add(self, name: str, voice: Voice) -> bool:
+        """Keeps the voice unless the name is taken; then False."""
+        check_name(name)
+        return self._shelf.write(name, to_bytes(voice), replace=False)
 
     def remove(self, name: str) -> None:
-        file = self._file(name)
-        if not file.exists() and name in self._shipped:
-            raise VoiceError(f"voice '{name}' is part of the model and can't be removed")
-        try:
-            file.unlink()
-        except FileNotFoundError as error:
-            raise VoiceError(f"no voice named '{name}'") from error
-        except OSError as error:
-            raise VoiceError(f"{file}: can't be removed: {error.strerror}") from error
-
-    @staticmethod
-    def check_name(name: str) -> None:
-        """Refuses what could leave the folder, or make a shell or a URL trip."""
         if not _is_name(name):
-            raise VoiceError(
-                f"{name!r:.80} can't be a voice's name: use up to 64 letters, digits, '_', '-', '.'"
-            )
+            raise MissingVoiceError(_no_name(name))
+        if not self._shelf.remove(name):
+            raise self._missing(name)
 
-    def _file(self, name: str) -> Path:
-        self.check_name(name)
-        return self.folder / f"{name}.safetensors"
+    def _read_whole(self, name: str, head: bytes) -> Voice:
+        data: bytes | None = head
+        if len(head) == HEAD_BYTES:
+            data = self._shelf.read(name, MAX_BYTES + 1)
+        if data is None:  # removed between two looks
+            raise self._missing(name)
+        voice = from_bytes(data, self._shelf.where(name))
+        if key := _header(data[:HEAD_BYTES]):
+            self._read.put(key, voice, len(data))
+        return voice
+
+    def _missing(self, name: str) -> MissingVoiceError:
+        known = ", ".join(self.names()[:8]) or "none yet"
+        return MissingVoiceError(f"no voice named '{name}' (known: {known}): `cosyserve voice add`")
+
+
+def open_store(place: str, cache_bytes: int = CACHE_BYTES) -> VoiceStore:
+    """The store at a folder's path or a Redis URL."""
+    if place.startswith(SCHEMES):
+        return VoiceStore(RedisShelf(place), cache_bytes)
+    return VoiceStore(FolderShelf(Path(place).expanduser()), cache_bytes)
+
+
+def check_name(name: str) -> None:
+    """Refuses what could leave a folder, or make a shell or a URL trip."""
+    if name == DEFAULT:
+        raise VoiceError(f"'{DEFAULT}' is always the model's own voice: choose another name")
+    if not _is_name(name):
+        raise VoiceError(_no_name(name))
 
 
 def _is_name(name: str) -> bool:
+    if name == DEFAULT or len(name) > 64:
+        return False
     return NAME.fullmatch(name) is not None and len(name.encode()) <= MAX_NAME_BYTES
+
+
+def _no_name(name: str) -> str:
+    return f"{name!r:.80} can't be a voice's name: use up to 64 letters, digits, '_', '-', '.'"
+
+
+def _header(head: bytes) -> str:
+    """What tells one voice file from all others: its header, which names the hash of the rest.
+
+    "" when the header is not all there.
+    """
+    if len(head) < HEADER_LENGTH.size:
+        return ""
+    end = HEADER_LENGTH.size + HEADER_LENGTH.unpack_from(head)[0]
+    return head[:end].decode("latin-1") if end <= len(head) else ""

@@ -91,7 +91,7 @@ class Flow(nn.Module):
     @property
     def grid(self) -> int:
         """A streamed chunk is exact when prompt and speech end on a multiple of this."""
-        return 1 if isinstance(self.estimator, DiT) else self.config.encoder.chunk
+        return self.config.grid
 
     def forward(self, batch: FlowBatch, streaming: bool, noise: Tensor | None = None) -> Tensor:
         """All frames of all rows, prompts included: [B, mel, 2*size]."""

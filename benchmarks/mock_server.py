@@ -1,0 +1,33 @@
+"""The real gateway before a worker that hums; options as `benchmarks.mock_worker` has them."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from dataclasses import dataclass
+
+import uvloop
+
+from cosyserve.engine.remote import Role, WorkerEngine, WorkerOptions
+from cosyserve.gateway.limits import Limits
+from cosyserve.gateway.serve import serve
+from cosyserve.voices.store import open_store
+
+
+@dataclass(frozen=True)
+class MockOptions(WorkerOptions):
+    words: tuple[str, ...] = ()
+
+    def command(self, role: Role, fd: int, link_fd: int = -1) -> list[str]:
+        return [sys.executable, "-m", "benchmarks.mock_worker", str(fd), *self.words]
+
+
+async def main(words: tuple[str, ...]) -> None:
+    engine = WorkerEngine(MockOptions("mock", words=words))
+    await engine.start()
+    with tempfile.TemporaryDirectory() as folder:
+        await serve(engine, open_store(folder), "127.0.0.1", 0, Limits())
+
+
+if __name__ == "__main__":
+    uvloop.run(main(tuple(sys.argv[1:])))

@@ -1,0 +1,57 @@
+"""A worker that hums at a given pace: the messages of a real one, and no model.
+
+    python -m benchmarks.mock_worker FD CHUNKS TOKENS FIRST PACE
+
+Every request hears CHUNKS chunks of TOKENS tokens: the first after FIRST seconds, each later one
+PACE times the length of a chunk after the one before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+
+import numpy as np
+
+from cosyserve.contracts import SAMPLES_PER_TOKEN, TOKENS_PER_SECOND, AudioChunk, Voice
+from cosyserve.engine.messages import LENGTH, Cancel, Chunk, Open, Ready, frame, to_worker
+from cosyserve.voices.file import to_bytes
+
+VOICE = Voice("", np.zeros(0, np.int32), np.zeros((0, 80), np.float32), np.ones(192, np.float32))
+
+
+async def hum(
+    link: asyncio.StreamWriter, number: int, chunks: int, tokens: int, first: float, pace: float
+) -> None:
+    wave = np.sin(2 * np.pi * 0.01 * np.arange(tokens * SAMPLES_PER_TOKEN)).astype(np.float32)
+    seconds = tokens / TOKENS_PER_SECOND
+    due = asyncio.get_running_loop().time() + first
+    for index in range(chunks):
+        await asyncio.sleep(due - asyncio.get_running_loop().time())
+        finish = "stop" if index == chunks - 1 else None
+        chunk = AudioChunk(0.5 * wave, index, index * seconds, tokens, finish, 10)
+        link.write(frame(Chunk.of(number, chunk)))
+        await link.drain()
+        due += pace * seconds
+
+
+async def main(fd: int, chunks: int, tokens: int, first: float, pace: float) -> None:
+    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
+    writer.write(frame(Ready("mock", "mock", "", False, {"default": to_bytes(VOICE)})))
+    humming: dict[int, asyncio.Task[None]] = {}
+    with contextlib.suppress(asyncio.IncompleteReadError):
+        while True:
+            (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+            message = to_worker.decode(await reader.readexactly(length))
+            if isinstance(message, Open):
+                task = asyncio.create_task(hum(writer, message.id, chunks, tokens, first, pace))
+                humming[message.id] = task
+                task.add_done_callback(lambda _, number=message.id: humming.pop(number, None))
+            elif isinstance(message, Cancel) and message.id in humming:
+                humming[message.id].cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*map(int, sys.argv[1:4]), *map(float, sys.argv[4:])))

@@ -1,0 +1,84 @@
+"""The real gateway and scheduler before an LM and a token2wav that only take their time.
+
+What it can carry depends on the scheduler alone, not on what else the machine does.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import uvloop
+
+from cosyserve.contracts import Floats, ModelInfo, SpeechRequest
+from cosyserve.engine.generation import Generation, WholeText
+from cosyserve.engine.intake import Intake
+from cosyserve.engine.local import LocalEngine
+from cosyserve.engine.loop import Loop
+from cosyserve.engine.number_reader import NumberReader
+from cosyserve.engine.scheduler import Scheduler
+from cosyserve.engine.session import Utterance
+from cosyserve.gateway.limits import Limits
+from cosyserve.gateway.serve import serve
+from cosyserve.text import byte_tokenizer
+from cosyserve.text.reading import Reader
+from cosyserve.voices.store import open_store
+from tests.engine.mocks import CONFIG, VOICE, CountingLM, Humming, HummingToken2Wav
+
+SLOTS, WAITING = 8, 64
+TOKENS = 60
+STEP_SECONDS = 0.01
+CHUNK_SECONDS = 0.03
+
+
+class PacedLM(CountingLM):
+    def step(self) -> bool:
+        if self.rows:
+            time.sleep(STEP_SECONDS)
+        return super().step()
+
+
+class PacedToken2Wav(HummingToken2Wav):
+    def advance(
+        self, voicings: Sequence[Humming], tokens: Sequence[Sequence[int]], final: Sequence[bool]
+    ) -> list[tuple[Floats, Humming]]:
+        time.sleep(CHUNK_SECONDS * len(voicings))
+        self.calls.clear()
+        return super().advance(voicings, tokens, final)
+
+
+def plan(request: SpeechRequest, read: Reader) -> list[Utterance]:
+    def make(attempt: int) -> Generation:
+        return Generation(WholeText(CONFIG, [0] * TOKENS, 0), 0, request.sampling, 10_000)
+
+    return [Utterance(make(0), Humming("paced"), request.stream, make)]  # type: ignore[arg-type]
+
+
+class PacedEngine(LocalEngine):
+    def __init__(self) -> None:
+        self.model = ModelInfo("paced", VOICE.family, "", False, {"default": VOICE})
+        self._numbers = NumberReader()
+        scheduler = Scheduler(
+            PacedLM(SLOTS),
+            PacedToken2Wav(),  # type: ignore[arg-type]
+            plan,
+            slots=SLOTS,
+            waiting=WAITING,
+        )
+        self._loop = Loop(scheduler)
+        self._intake = Intake(self._loop, byte_tokenizer(), self._numbers)
+        self._thread = threading.Thread(target=self._loop.run, daemon=True)
+        self._thread.start()
+        self._enrolling = ThreadPoolExecutor(1)
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        await serve(PacedEngine(), open_store(folder), "127.0.0.1", 0, Limits())
+
+
+if __name__ == "__main__":
+    uvloop.run(main())

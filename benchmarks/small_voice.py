@@ -1,0 +1,23 @@
+"""A model of the small voice's size, with random weights: costs what it costs, says nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from cosyserve.models import native, testmodel
+from cosyserve.models.parts import Parts
+from training.sizes import NANO
+
+
+def small_voice() -> Parts:
+    """Its text is bytes, which need no pronunciation; an utterance has as many tokens as usual."""
+    test = testmodel.random_parts()
+    assert NANO.lm
+    assert test.tokenizer
+    lm = replace(NANO.lm, text_vocab=test.tokenizer.vocab_size, speech_per_text=(1.3, 2.0))
+    return testmodel.random_parts(replace(NANO, name="small", lm=lm, speech=False))
+
+
+def write_small_voice(folder: Path) -> None:
+    native.write(small_voice(), folder)

@@ -1,0 +1,56 @@
+"""`cosyserve deploy`: files for other servers.
+
+Knows no model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cosyserve.cli.common import note
+from cosyserve.contracts import InputError
+from cosyserve.settings import Settings
+
+deploy = typer.Typer(no_args_is_help=True, help="Write what other servers need.")
+
+
+@deploy.callback()
+def about() -> None:
+    """Keeps `triton` a verb of its own while it is the only one."""
+
+
+@deploy.command()
+def triton(
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Folder of `cosyserve prepare`, or 'test'.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The repository to write.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value; may be repeated.")
+    ] = None,
+    check: Annotated[
+        Path | None, typer.Option(help="Examine a repository instead of writing one.")
+    ] = None,
+) -> None:
+    """Write a Triton model repository, or examine one."""
+    if (out is None) == (check is None):
+        raise InputError("give either --out FOLDER to write, or --check FOLDER to examine")
+    if check is not None:
+        from cosyserve.deploy.triton_check import check as examine
+
+        complaints = examine(check)
+        for complaint in complaints:
+            note.print(complaint, soft_wrap=True, markup=False)
+        if complaints:
+            raise typer.Exit(1)
+        note.print(f"{check} is in order")
+        return
+    from cosyserve.deploy.triton_repository import render
+    from cosyserve.deploy.triton_settings import TritonSettings
+
+    assert out
+    settings = TritonSettings.of(set_ or (), model_dir=model or Settings().model)
+    note.print(f"written: {out} ({', '.join(render(settings, out))})", soft_wrap=True)

@@ -1,0 +1,45 @@
+"""Voice files in a folder. Knows names and bytes, no voice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cosyserve.contracts import StoreError, VoiceError
+from cosyserve.voices.file import read_file, write_file
+
+SUFFIX = ".safetensors"
+
+
+class FolderShelf:
+    """Implements `store.Shelf`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def names(self) -> list[str]:
+        return [file.stem for file in self.folder.glob(f"*{SUFFIX}") if file.is_file()]
+
+    def read(self, name: str, most: int) -> bytes | None:
+        file = self._file(name)
+        return read_file(file, most) if file.exists() else None
+
+    def write(self, name: str, data: bytes, *, replace: bool) -> bool:
+        return write_file(self._file(name), data, replace=replace)
+
+    def remove(self, name: str) -> bool:
+        file = self._file(name)
+        try:
+            file.unlink()
+        except FileNotFoundError:
+            return False
+        except IsADirectoryError as error:
+            raise VoiceError(f"{file}: can't be removed: it is a folder") from error
+        except OSError as error:
+            raise StoreError(f"{file}: can't be removed: {error.strerror}") from error
+        return True
+
+    def where(self, name: str) -> str:
+        return str(self._file(name))
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}{SUFFIX}"

@@ -1,0 +1,60 @@
+"""Many at once: whoever leaves takes everything along; whoever is too many is told at once."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+from benchmarks.memory import leaving
+from tests.serving import served
+
+TEXT = "The quick brown fox jumps over the lazy dog."
+
+
+def test_clients_that_leave_at_random_points_leave_nothing_behind() -> None:
+    """Open requests, sessions, slots, bytes of tensors and files, to the unit."""
+    left = {figure.name: figure.value for figure in leaving(clients=60)}
+    assert left == dict.fromkeys(left, 0)
+    assert len(left) == 5
+
+
+def test_too_many_are_refused_and_the_others_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COSYSERVE_SLOTS", "2")
+    monkeypatch.setenv("COSYSERVE_WAITING", "2")
+    body = {"model": "test", "input": TEXT, "response_format": "pcm"}
+    with served(tmp_path) as (url, _), ThreadPoolExecutor(16) as pool:
+
+        def ask(_: int) -> tuple[int, float]:
+            begun = time.perf_counter()
+            answer = httpx.post(f"{url}/v1/audio/speech", json=body, timeout=60)
+            if answer.status_code == 429:
+                assert int(answer.headers["retry-after"]) >= 1
+                assert answer.json()["error"]["code"] == "overloaded"
+            return answer.status_code, time.perf_counter() - begun
+
+        quiet = max(seconds for _, seconds in pool.map(ask, range(4)))  # a full house
+        answers = list(pool.map(ask, range(48)))
+        assert {status for status, _ in answers} == {200, 429}
+        served_in = [seconds for status, seconds in answers if status == 200]
+        assert max(served_in) < 3 * quiet + 1.0  # nobody waits behind more than the queue
+        begun = time.perf_counter()
+        assert httpx.get(f"{url}/ready").status_code == 200
+        assert time.perf_counter() - begun < 1.0
+        assert ask(0)[0] == 200
+
+
+def test_two_devices_and_a_key(tmp_path: Path) -> None:
+    devices = ("--lm-device", "cpu", "--token2wav-device", "cpu")
+    with served(tmp_path, *devices, "--api-key", "secret") as (url, _):
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key="secret", max_retries=0)
+        fields = {"model": "tts-1", "voice": "alloy", "input": TEXT, "response_format": "pcm"}
+        assert len(client.audio.speech.create(**fields).content) > 24_000
+        with pytest.raises(openai.AuthenticationError):
+            client.with_options(api_key="other").audio.speech.create(**fields)

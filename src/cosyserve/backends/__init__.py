@@ -1,0 +1,1 @@
+"""Other runtimes behind the Protocols of `contracts`. Knows no session and no schedule."""

@@ -1,0 +1,1 @@
+"""Plans and renders deployments. Knows no engine and no running server."""

@@ -1,0 +1,109 @@
+"""What is wrong with a Triton repository, ours or another's, before a server is started on it.
+
+Knows no server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+from cosyserve.contracts import InputError
+from cosyserve.deploy.triton_models import code, models
+from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.models import native
+
+PLACEHOLDER = re.compile(r"\$\{\w*\}?")
+
+
+def check(repository: Path) -> list[str]:
+    """Complaints, each of which names a file or a model; none: a server can serve it."""
+    if not repository.is_dir():
+        raise InputError(f"{repository}: no such folder")
+    found, complaints = {}, []
+    for folder in sorted(path for path in repository.iterdir() if path.is_dir()):
+        try:
+            found[folder.name] = _read(folder)
+        except InputError as error:
+            complaints.append(str(error))
+    if not found and not complaints:
+        return [f"{repository}: holds no model"]
+    for name, model in found.items():
+        complaints += _problems(repository / name, model)
+    return complaints + list(_missing(found))
+
+
+def _read(folder: Path) -> pb.ModelConfig:
+    file = folder / "config.pbtxt"
+    if not file.is_file():
+        raise InputError(f"{file}: missing")
+    text = file.read_text("utf-8", "replace")
+    if left := PLACEHOLDER.search(text):
+        line = text[: left.start()].count("\n") + 1
+        raise InputError(f"{file}, line {line}: {left.group()} was never filled in")
+    try:
+        return text_format.Parse(text, pb.ModelConfig())
+    except text_format.ParseError as error:
+        raise InputError(f"{file}: {error}") from error
+
+
+def _problems(folder: Path, model: pb.ModelConfig) -> Iterator[str]:
+    file = folder / "config.pbtxt"
+    if model.name and model.name != folder.name:
+        yield f"{file}: the name is '{model.name}', the folder's '{folder.name}'"
+    versions = [path for path in folder.iterdir() if path.name.isdigit()]
+    if not versions:
+        yield f"{folder}: no version; expected a folder '1'"
+    ours = _ours().get(folder.name)
+    if ours is None or model.backend != ours.backend:  # none that runs our code
+        return
+    yield from _tensors(file, model, ours)
+    for version in versions:
+        if not (version / "model.py").is_file():
+            yield f"{version / 'model.py'}: missing"
+        elif (version / "model.py").read_text("utf-8", "replace") != code(folder.name):
+            yield f"{version / 'model.py'}: not the import that `cosyserve deploy` writes"
+    for key in sorted(ours.parameters.keys() - model.parameters.keys()):
+        yield f"{file}: parameter '{key}' is missing"
+    weights = model.parameters["model_dir"].string_value
+    if not native.is_native(Path(weights)):
+        yield f"{file}: model_dir '{weights}' is no folder of `cosyserve prepare`"
+
+
+def _tensors(file: Path, model: pb.ModelConfig, ours: pb.ModelConfig) -> Iterator[str]:
+    for what in ("input", "output"):
+        theirs = {tensor.name: tensor for tensor in getattr(model, what)}
+        for tensor in getattr(ours, what):
+            given = theirs.get(tensor.name)
+            if given is None:
+                if not getattr(tensor, "optional", False):
+                    yield f"{file}: {what} '{tensor.name}' is missing"
+                continue
+            wanted = pb.DataType.Name(tensor.data_type), list(tensor.dims)
+            if (pb.DataType.Name(given.data_type), list(given.dims)) != wanted:
+                yield f"{file}: {what} '{tensor.name}' must be {wanted[0]} {wanted[1]}"
+
+
+def _missing(found: dict[str, pb.ModelConfig]) -> Iterator[str]:
+    """Models that others ask."""
+    for name, model in found.items():
+        if "token2wav" not in model.parameters:
+            continue
+        needed = {model.parameters["token2wav"].string_value, "audio_tokenizer"}
+        needed.add("speaker_embedding")
+        if not model.parameters["llm_url"].string_value:
+            needed.add("tensorrt_llm")
+        for other in sorted(needed - found.keys()):
+            yield f"{name} asks the model '{other}', which is not there"
+
+
+def _ours() -> dict[str, pb.ModelConfig]:
+    every: dict[str, pb.ModelConfig] = {}
+    for dit in (False, True):
+        for decoupled in (False, True):
+            every |= models(TritonSettings(decoupled_mode=decoupled), dit)
+    return every

@@ -1,0 +1,228 @@
+"""The models of a Triton repository: tensors, queues and parameters, as typed messages.
+
+Knows no file. Tensors are the original's, by name, type and shape; those that it lacks are
+optional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tritonclient.grpc import model_config_pb2 as pb
+
+from cosyserve.deploy.triton_settings import TritonSettings
+
+CODE = {
+    "audio_tokenizer": "encoders import AudioTokenizer as TritonPythonModel",
+    "speaker_embedding": "encoders import SpeakerEmbedding as TritonPythonModel",
+    "tensorrt_llm": "tensorrt_llm import TritonPythonModel",
+    "token2wav": "token2wav import TritonPythonModel",
+    "cosyvoice2": "cosyvoice2 import TritonPythonModel",
+}
+ALIASES = ("_offline", "_streaming")
+
+Tensor = tuple[str, str, list[int]] | tuple[str, str, list[int], str]
+RECORDING: list[Tensor] = [("reference_wav", "FP32", [-1]), ("reference_wav_len", "INT32", [1])]
+TEXT_TO_WAVE: list[Tensor] = [
+    ("reference_wav", "FP32", [-1], "optional"),
+    ("reference_wav_len", "INT32", [1], "optional"),
+    ("reference_text", "STRING", [1], "optional"),
+    ("target_text", "STRING", [1]),
+    ("voice_id", "STRING", [1], "optional"),
+    ("voice", "UINT8", [-1], "optional"),
+    ("options", "STRING", [1], "optional"),
+]
+STREAM: list[Tensor] = [
+    ("token_offset", "INT32", [1], "optional"),
+    ("finalize", "BOOL", [1], "optional"),
+    ("voice", "UINT8", [-1], "optional"),
+]
+LLM: list[Tensor] = [
+    ("input_ids", "INT32", [-1]),
+    ("input_lengths", "INT32", [1]),
+    ("request_output_len", "INT32", [1]),
+    *(
+        (name, kind, [1], "optional")
+        for name, kind in (
+            ("end_id", "INT32"),
+            ("pad_id", "INT32"),
+            ("beam_width", "INT32"),
+            ("temperature", "FP32"),
+            ("runtime_top_k", "INT32"),
+            ("runtime_top_p", "FP32"),
+            ("len_penalty", "FP32"),
+            ("repetition_penalty", "FP32"),
+            ("min_length", "INT32"),
+            ("random_seed", "UINT64"),
+            ("return_log_probs", "BOOL"),
+            ("streaming", "BOOL"),
+            ("stop", "BOOL"),
+        )
+    ),
+]
+LLM_OUTPUTS: list[Tensor] = [
+    ("output_ids", "INT32", [-1, -1]),
+    ("sequence_length", "INT32", [-1]),
+    ("cum_log_probs", "FP32", [-1]),
+    ("output_log_probs", "FP32", [-1, -1]),
+]
+
+
+def models(settings: TritonSettings, dit: bool) -> dict[str, pb.ModelConfig]:
+    """By name. `dit`: the flow is Step-Audio2's."""
+    suffix = "_dit" if dit else ""
+    token2wav, speaking = f"token2wav{suffix}", f"cosyvoice2{suffix}"
+    alias = speaking + ALIASES[not settings.decoupled_mode]
+    found = [
+        _encoder("audio_tokenizer", RECORDING, [("prompt_speech_tokens", "INT32", [-1])], settings),
+        _encoder(
+            "speaker_embedding",
+            RECORDING[:1],
+            [("prompt_spk_embedding", "FP16", [-1]), ("embedding", "FP32", [-1])],
+            settings,
+        ),
+        _token2wav(token2wav, dit, settings),
+        _speaking(speaking, token2wav, settings.decoupled_mode, settings),
+        _speaking(alias, token2wav, not settings.decoupled_mode, settings),
+    ]
+    if not settings.llm_url:
+        python = settings.triton_backend == "python"
+        found.append(_llm(settings) if python else _tensorrt_llm(settings))
+    return {model.name: model for model in found}
+
+
+def code(name: str) -> str:
+    """What stands in the model.py of a model of ours."""
+    for suffix in (*ALIASES, "_dit"):
+        name = name.removesuffix(suffix)
+    return f"from cosyserve.triton.models.{CODE[name]}  # noqa: F401\n"
+
+
+def _encoder(
+    name: str, inputs: list[Tensor], outputs: list[Tensor], settings: TritonSettings
+) -> pb.ModelConfig:
+    return _python(_model(name, inputs, outputs, settings), settings)
+
+
+def _token2wav(name: str, dit: bool, settings: TritonSettings) -> pb.ModelConfig:
+    prompt: list[Tensor] = [
+        ("prompt_speech_tokens", "INT32", [-1], "optional"),
+        ("prompt_speech_feat", "FP16", [-1, 80], "optional"),
+        ("prompt_spk_embedding", "FP16", [-1], "optional"),
+    ]
+    recording: list[Tensor] = [(*tensor[:3], "optional") for tensor in RECORDING]
+    inputs: list[Tensor] = [
+        ("target_speech_tokens", "INT32", [-1]),
+        *(recording if dit else prompt),
+        *STREAM,
+    ]
+    model = _model(name, inputs, [("waveform", "FP32", [-1])], settings)
+    model.dynamic_batching.priority_levels = settings.priority_levels
+    model.dynamic_batching.default_priority_level = settings.priority_levels
+    return _python(
+        model,
+        settings,
+        max_requests=settings.max_requests,
+        stream_seconds=settings.stream_seconds,
+        voice_cache_bytes=settings.voice_cache_bytes,
+    )
+
+
+def _speaking(
+    name: str, token2wav: str, decoupled: bool, settings: TritonSettings
+) -> pb.ModelConfig:
+    outputs: list[Tensor] = [("waveform", "FP32", [-1]), ("details", "STRING", [1])]
+    model = _model(name, TEXT_TO_WAVE, outputs, settings)
+    model.model_transaction_policy.decoupled = decoupled
+    model.instance_group[0].count = settings.bls_instance_num
+    return _python(
+        model,
+        settings,
+        token2wav=token2wav,
+        llm_tokenizer_dir=settings.llm_tokenizer_dir or settings.model_dir,
+        voices=settings.voices,
+        max_text_characters=settings.max_text_characters,
+        max_requests=settings.max_requests,
+        voice_cache_bytes=settings.voice_cache_bytes,
+        triton_backend=settings.triton_backend,
+        llm_url=settings.llm_url,
+        llm_model=settings.llm_model,
+        llm_prompt=settings.llm_prompt,
+    )
+
+
+def _llm(settings: TritonSettings) -> pb.ModelConfig:
+    outputs: list[Tensor] = [*LLM_OUTPUTS, ("error", "STRING", [1])]
+    model = _model("tensorrt_llm", LLM, outputs, settings)
+    model.model_transaction_policy.decoupled = True
+    return _python(
+        model,
+        settings,
+        max_requests=settings.max_requests,
+        slots=settings.slots,
+        waiting=settings.waiting,
+    )
+
+
+def _tensorrt_llm(settings: TritonSettings) -> pb.ModelConfig:
+    """The configuration of Triton's own TensorRT-LLM backend."""
+    model = _model("tensorrt_llm", LLM, LLM_OUTPUTS, settings)
+    model.backend = "tensorrtllm"
+    model.model_transaction_policy.decoupled = True
+    _set(
+        model,
+        gpt_model_type=settings.batching_strategy,
+        gpt_model_path=settings.engine_dir,
+        max_beam_width=settings.max_beam_width,
+        max_tokens_in_paged_kv_cache=settings.max_tokens_in_paged_kv_cache or None,
+        max_attention_window_size=settings.max_attention_window_size or None,
+        kv_cache_free_gpu_mem_fraction=settings.kv_cache_free_gpu_mem_fraction,
+        exclude_input_in_output=settings.exclude_input_in_output,
+        enable_kv_cache_reuse=settings.enable_kv_cache_reuse,
+        batch_scheduler_policy="guaranteed_no_evict",
+        executor_worker_path="/opt/tritonserver/backends/tensorrtllm/trtllmExecutorWorker",
+        encoder_input_features_data_type=settings.encoder_input_features_data_type,
+        logits_datatype=settings.logits_datatype,
+        FORCE_CPU_ONLY_INPUT_TENSORS="no",
+    )
+    return model
+
+
+def _model(
+    name: str, inputs: Iterable[Tensor], outputs: Iterable[Tensor], settings: TritonSettings
+) -> pb.ModelConfig:
+    model = pb.ModelConfig(
+        name=name, backend="python", max_batch_size=settings.triton_max_batch_size
+    )
+    for tensor, kind, dims, *optional in inputs:
+        model.input.add(name=tensor, data_type=f"TYPE_{kind}", dims=dims, optional=bool(optional))
+    for tensor, kind, dims, *_ in outputs:
+        model.output.add(name=tensor, data_type=f"TYPE_{kind}", dims=dims)
+    model.instance_group.add(count=1, kind=pb.ModelInstanceGroup.KIND_CPU)
+    batching = model.dynamic_batching
+    batching.max_queue_delay_microseconds = settings.max_queue_delay_microseconds
+    policy = batching.default_queue_policy
+    policy.timeout_action = pb.ModelQueuePolicy.REJECT
+    policy.default_timeout_microseconds = settings.queue_timeout_microseconds
+    policy.allow_timeout_override = True
+    policy.max_queue_size = settings.max_queue_size
+    return model
+
+
+def _python(model: pb.ModelConfig, settings: TritonSettings, **parameters: Any) -> pb.ModelConfig:
+    _set(
+        model,
+        model_dir=settings.model_dir,
+        device=settings.device,
+        dtype=settings.dtype,
+        threads=settings.threads,
+        **parameters,
+    )
+    return model
+
+
+def _set(model: pb.ModelConfig, **parameters: Any) -> None:
+    for key, value in parameters.items():
+        if value is not None:
+            model.parameters[key].string_value = str(value)

@@ -1,0 +1,240 @@
+"""Triton servers as one engine: each request to the one with the least to do. Knows no torch.
+
+A server that dies ends its streams with a `WorkerError` at once and is left out until it is ready
+again; a request that has heard nothing yet goes to another server instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+
+from cosyserve.audio import Audio, resample
+from cosyserve.contracts import (
+    SAMPLE_RATE,
+    AudioChunk,
+    CosyError,
+    EngineStats,
+    FinishReason,
+    Floats,
+    InputError,
+    Ints,
+    Mode,
+    ModelInfo,
+    OverloadError,
+    SpeechRequest,
+    Voice,
+    WorkerError,
+)
+from cosyserve.triton import vocabulary
+from cosyserve.triton.sentences import sentences
+from cosyserve.triton.speech import REFERENCE_RATE, audio_chunk, plain_inputs, request_inputs
+from cosyserve.triton.tensors import Tensors
+from cosyserve.triton.upstream import Served, Upstream
+from cosyserve.voices.enroll import check_recording, check_texts, heard
+from cosyserve.voices.store import DEFAULT
+
+SCHEME = "triton://"
+MODEL = "cosyvoice2"
+START_SECONDS = 300.0  # for the first server to be ready
+FIRST_SECONDS = 60.0  # until a stream begins
+BETWEEN_SECONDS = 30.0  # from one chunk to the next
+EMBED_SECONDS = 30.0
+NOTHING = np.zeros(0, np.float32)
+
+
+class TritonEngine:
+    """Implements `contracts.Engine`."""
+
+    def __init__(self, addresses: Sequence[str], model: str = MODEL) -> None:
+        self.addresses, self._model_name = addresses, model
+        self._servers: list[Upstream] = []
+        self._served: Served | None = None
+        self._info: ModelInfo | None = None
+        self._sessions = self._tokens = 0
+
+    @classmethod
+    def of(cls, url: str) -> TritonEngine:
+        """triton://host:port,host:port,… and, after a slash, a model that is not `cosyvoice2`."""
+        places, _, model = url.removeprefix(SCHEME).partition("/")
+        addresses = places.split(",")
+        if not url.startswith(SCHEME) or not all(_is_address(place) for place in addresses):
+            raise InputError(f"{url!r:.200}: write triton://HOST:8001 or triton://A:8001,B:8001")
+        return cls(addresses, model or MODEL)
+
+    async def start(self) -> None:
+        """Returns when one of the servers is ready."""
+        self._servers = [Upstream(address, self._model_name) for address in self.addresses]
+        until = asyncio.get_running_loop().time() + START_SECONDS
+        while not (ready := [server for server in self._servers if server.ready]):
+            troubles = [server.trouble for server in self._servers if server.trouble]
+            for trouble in troubles:
+                if isinstance(trouble, InputError):
+                    raise trouble
+            if asyncio.get_running_loop().time() > until:
+                raise WorkerError(f"no server is ready: {'; '.join(map(str, troubles))}")
+            await asyncio.sleep(0.05)
+        served = self._served = ready[0].served
+        assert served
+        self._info = served.info
+        for server in self._servers:
+            server.expect(served)
+
+    @property
+    def model(self) -> ModelInfo:
+        if self._info is None:
+            raise WorkerError("no Triton server has been ready yet")
+        return self._info
+
+    def stats(self) -> EngineStats:
+        return EngineStats(
+            ready=any(server.ready for server in self._servers),
+            waiting=0,
+            running=sum(server.load for server in self._servers),
+            sessions=self._sessions,
+            tokens=self._tokens,
+        )
+
+    async def close(self) -> None:
+        await asyncio.gather(*(server.close() for server in self._servers))
+
+    async def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
+        if request.mode is Mode.CONVERT:
+            raise InputError("mode 'convert' is not possible with Triton servers")
+        self._sessions += 1
+        if isinstance(request.text, str):
+            spoken = self._utter(request, request.text)
+        elif isinstance(request.text, AsyncIterator):
+            spoken = self._one_by_one(request, sentences(request.text))
+        else:
+            raise InputError("text in pieces must be an asynchronous iterator")
+        async with aclosing(spoken) as chunks:
+            async for chunk in chunks:
+                self._tokens += chunk.tokens
+                yield chunk
+
+    async def embed(
+        self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str
+    ) -> Voice:
+        audio = Audio(samples, rate)
+        check_recording(audio)
+        check_texts(text, name, language, consent)
+        narrow = await asyncio.to_thread(resample, samples, rate, REFERENCE_RATE)
+        server = self._least_loaded()
+        tokens, embedding = await asyncio.gather(
+            self._tokens_of(server, narrow), self._embedding_of(server, narrow)
+        )
+        voice = await asyncio.to_thread(heard, self.model, audio, text, tokens, embedding)
+        return replace(
+            voice,
+            name=name,
+            language=language,
+            consent=consent,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            source=None if self._served and self._served.takes_voices else samples,
+        )
+
+    async def _tokens_of(self, server: Upstream, recording: Floats) -> Ints:
+        inputs = {
+            "reference_wav": recording[None],
+            "reference_wav_len": np.array([[len(recording)]], np.int32),
+        }
+        answer = await server.client.infer("audio_tokenizer", inputs, seconds=EMBED_SECONDS)
+        ids = answer["prompt_speech_tokens"].reshape(-1).tolist()
+        return np.array(vocabulary.heard(ids), np.int32)
+
+    async def _embedding_of(self, server: Upstream, recording: Floats) -> Floats:
+        inputs = {"reference_wav": recording[None]}
+        answer = await server.client.infer("speaker_embedding", inputs, seconds=EMBED_SECONDS)
+        exact = answer.get("embedding", answer.get("prompt_spk_embedding"))
+        if exact is None:
+            raise CosyError("the model speaker_embedding gives no embedding")
+        return exact.reshape(-1).astype(np.float32)
+
+    async def _one_by_one(
+        self, request: SpeechRequest, texts: AsyncGenerator[str, None]
+    ) -> AsyncGenerator[AudioChunk, None]:
+        """Text that arrives: a model takes a text at once, so each sentence is a request."""
+        number = index = samples = tokens = 0
+        finish: FinishReason = "stop"
+        async with aclosing(texts):
+            async for text in texts:
+                part = replace(request, seed=request.seed + number)
+                number += 1
+                async with aclosing(self._utter(part, text)) as chunks:
+                    async for chunk in chunks:
+                        finish, tokens = chunk.finish or finish, tokens + chunk.text_tokens
+                        start = samples / SAMPLE_RATE
+                        yield replace(chunk, index=index, start=start, finish=None, text_tokens=0)
+                        index, samples = index + 1, samples + len(chunk.samples)
+        if not number:
+            raise InputError("there is nothing to say in the text")
+        yield AudioChunk(NOTHING, index, samples / SAMPLE_RATE, 0, finish, tokens)
+
+    async def _utter(self, request: SpeechRequest, text: str) -> AsyncGenerator[AudioChunk, None]:
+        """A whole text. What fails before the first chunk is asked of another server."""
+        assert self._served
+        make = request_inputs if self._served.takes_voices else plain_inputs
+        inputs = make(request, text, own_voice=request.voice is self.model.voices[DEFAULT])
+        tried: list[Upstream] = []
+        begun = False
+        while True:
+            server = self._least_loaded(tried)
+            try:
+                async with aclosing(self._speak(server, inputs)) as chunks:
+                    async for chunk in chunks:
+                        begun = True
+                        yield chunk
+                return
+            except (WorkerError, OverloadError) as error:
+                if isinstance(error, WorkerError):
+                    server.leave_out(error)
+                tried.append(server)
+                if begun or not any(s.ready for s in self._servers if s not in tried):
+                    raise
+
+    async def _speak(self, server: Upstream, inputs: Tensors) -> AsyncGenerator[AudioChunk, None]:
+        """Chunks in order. The last one is told when its stream is over: closing earlier would
+        cancel what has ended."""
+        samples = index = 0
+        last: AudioChunk | None = None
+        server.load += 1
+        try:
+            async with aclosing(
+                server.client.stream(
+                    server.model,
+                    inputs,
+                    first_seconds=FIRST_SECONDS,
+                    between_seconds=BETWEEN_SECONDS,
+                )
+            ) as answers:
+                while (answer := await server.while_alive(_next(answers))) is not None:
+                    chunk = audio_chunk(answer, index, samples / SAMPLE_RATE)
+                    index, samples = index + 1, samples + len(chunk.samples)
+                    if chunk.final:
+                        last = chunk
+                    else:
+                        yield chunk
+        finally:
+            server.load -= 1
+        yield last or AudioChunk(NOTHING, index, samples / SAMPLE_RATE, 0, "stop")
+
+    def _least_loaded(self, tried: Sequence[Upstream] = ()) -> Upstream:
+        ready = [server for server in self._servers if server.ready and server not in tried]
+        if not ready:
+            raise WorkerError("no Triton server is ready: try again in a moment")
+        return min(ready, key=lambda server: server.load)
+
+
+async def _next(answers: AsyncGenerator[Tensors, None]) -> Tensors | None:
+    return await anext(answers, None)
+
+
+def _is_address(place: str) -> bool:
+    host, colon, port = place.rpartition(":")
+    return bool(host and colon) and port.isdigit() and 0 < int(port) < 65536

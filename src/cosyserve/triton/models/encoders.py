@@ -1,0 +1,93 @@
+"""Recordings to speech tokens and to speaker embeddings, a batch at a time. Knows no voice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb
+
+from cosyserve.audio import Audio, speaker_fbank, whisper_log_mel
+from cosyserve.contracts import Floats
+from cosyserve.models.model import Model
+from cosyserve.triton import vocabulary
+from cosyserve.triton.models.faults import triton_error
+from cosyserve.triton.models.loading import load
+from cosyserve.triton.models.skin import Outputs, Request
+from cosyserve.voices.enroll import PROMPT_RATE, check_recording
+
+
+class Encoder:
+    """Triton gathers the batch; a recording that is none fails alone."""
+
+    part: str
+
+    def initialize(self, args: dict[str, str]) -> None:
+        config = json.loads(args["model_config"])
+        settings = {key: value["string_value"] for key, value in config["parameters"].items()}
+        self.encode = self.encoder(load(settings, self.part))
+
+    def encoder(self, model: Model) -> Callable[[list[Floats]], list[Outputs]]:
+        raise NotImplementedError
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        waves: list[Floats | Exception] = [self._wave(request) for request in requests]
+        sound = [wave for wave in waves if not isinstance(wave, Exception)]
+        try:
+            found = iter(self.encode(sound) if sound else [])
+        except Exception as error:
+            return [_failed(error) for _ in requests]
+        return [
+            _failed(wave) if isinstance(wave, Exception) else _answered(next(found))
+            for wave in waves
+        ]
+
+    @staticmethod
+    def _wave(request: Any) -> Floats | Exception:
+        try:
+            wave = Request(request).wave()
+            assert wave is not None
+            check_recording(Audio(wave, PROMPT_RATE))
+            return wave
+        except Exception as error:
+            return error
+
+
+class AudioTokenizer(Encoder):
+    part = "speech_tokenizer"
+
+    def encoder(self, model: Model) -> Callable[[list[Floats]], list[Outputs]]:
+        tokenizer = model.speech_tokenizer or model.need_prompt_encoders()[0]
+
+        def encode(waves: list[Floats]) -> list[Outputs]:
+            found = tokenizer.batch([whisper_log_mel(wave) for wave in waves])
+            ids = [np.array(vocabulary.spoken(tokens.tolist()), np.int32) for tokens in found]
+            return [{"prompt_speech_tokens": row[None]} for row in ids]
+
+        return encode
+
+
+class SpeakerEmbedding(Encoder):
+    part = "speaker_encoder"
+
+    def encoder(self, model: Model) -> Callable[[list[Floats]], list[Outputs]]:
+        speaker = model.speaker_encoder or model.need_prompt_encoders()[1]
+
+        def encode(waves: list[Floats]) -> list[Outputs]:
+            found = speaker.batch([speaker_fbank(wave) for wave in waves])
+            return [
+                {"prompt_spk_embedding": row[None].astype(np.float16), "embedding": row[None]}
+                for row in found
+            ]
+
+        return encode
+
+
+def _answered(outputs: Outputs) -> Any:
+    return pb.InferenceResponse([pb.Tensor(name, array) for name, array in outputs.items()])
+
+
+def _failed(error: Exception) -> Any:
+    return pb.InferenceResponse([], triton_error(error))

@@ -1,0 +1,60 @@
+"""Errors of ours as Triton's, and back. Knows no model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb
+
+from cosyserve.contracts import (
+    AudioError,
+    CosyError,
+    InputError,
+    MissingVoiceError,
+    OverloadError,
+    VoiceError,
+    WorkerError,
+)
+from cosyserve.engine.scheduler import told
+from cosyserve.triton.errors import labelled, typed
+
+WRITTEN = "error"  # the name of the output
+
+
+def triton_error(error: Exception) -> pb.TritonError:
+    """What a client may hear; what it may not goes to the log."""
+    known = told(error)
+    kinds, message = pb.TritonError, labelled(known)
+    if isinstance(known, OverloadError | WorkerError):
+        return kinds(message, kinds.UNAVAILABLE)
+    if isinstance(known, MissingVoiceError):
+        return kinds(message, kinds.NOT_FOUND)
+    if isinstance(known, InputError | VoiceError | AudioError):
+        return kinds(message, kinds.INVALID_ARG)
+    return kinds(message, kinds.INTERNAL)
+
+
+def written(error: Exception) -> pb.Tensor:
+    """An error as an output. An error that a decoupled model tells another model of the server
+    would keep that one from ever being unloaded (Triton 2.51)."""
+    return pb.Tensor(WRITTEN, np.array([[labelled(told(error)).encode()]], np.object_))
+
+
+def check(response: Any) -> None:
+    """Raises what another model complains of."""
+    if response.has_error():
+        raise our_error(response.error())
+    found = pb.get_output_tensor_by_name(response, WRITTEN)
+    if found is not None:
+        raise typed("", found.as_numpy().reshape(-1)[0].decode(), "this server")
+
+
+def our_error(error: pb.TritonError) -> CosyError:
+    """What an inner model complained of."""
+    codes = {
+        pb.TritonError.UNAVAILABLE: "UNAVAILABLE",
+        pb.TritonError.CANCELLED: "CANCELLED",
+        pb.TritonError.INVALID_ARG: "INVALID_ARGUMENT",
+    }
+    return typed(codes.get(error.code(), ""), error.message(), "this server")

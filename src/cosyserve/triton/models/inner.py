@@ -1,0 +1,172 @@
+"""The LM and the token2wav of the same Triton server, as the two backends of the joined engine.
+
+Knows tensors and names of models, no text. Triton can't cancel a request between models: one that
+is no longer wanted is named in the parameter `cancel` of another, by a token made here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb
+
+from cosyserve.contracts import Floats, LMRequest, SpeechTokens, Voice
+from cosyserve.engine.generation import SEED_MASK
+from cosyserve.engine.token2wav_alone import Playback
+from cosyserve.triton import vocabulary
+from cosyserve.triton.models.faults import WRITTEN, check
+from cosyserve.triton.models.skin import Array, Outputs
+from cosyserve.voices import file as voice_file
+
+LM = "tensorrt_llm"
+
+
+def ask(
+    model: str, inputs: Outputs, outputs: Sequence[str], session: str = "", **parameters: Any
+) -> Any:
+    """A request to another model of this server."""
+    return pb.InferenceRequest(
+        model_name=model,
+        request_id=session,
+        requested_output_names=list(outputs),
+        inputs=[pb.Tensor(name, array[None]) for name, array in inputs.items()],
+        parameters={"session": session} | parameters,
+    )
+
+
+def output(response: Any, name: str) -> Array:
+    """An output without its batch dimension."""
+    check(response)
+    row: Array = pb.get_output_tensor_by_name(response, name).as_numpy()[0].copy()
+    return row
+
+
+class InnerLM:
+    """Implements `contracts.LMBackend`, over the tensors of the TensorRT-LLM backend."""
+
+    def __init__(self, *, ours: bool) -> None:
+        """`ours`: it is our LM that answers."""
+        self._ours = ours
+        self._outputs = ("output_ids", WRITTEN) if ours else ("output_ids",)
+
+    async def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
+        session = uuid.uuid4().hex
+        here = asyncio.get_running_loop()
+        found: asyncio.Queue[Any] = asyncio.Queue()
+        call = self._request(request, session)
+
+        def listen() -> None:
+            try:
+                for response in call.exec(decoupled=True):
+                    here.call_soon_threadsafe(found.put_nowait, response)
+            except Exception as error:
+                here.call_soon_threadsafe(found.put_nowait, error)
+            here.call_soon_threadsafe(found.put_nowait, None)
+
+        here.run_in_executor(None, listen)
+        count, over = 0, False
+        try:
+            while (response := await found.get()) is not None:
+                if isinstance(response, Exception):
+                    raise response
+                if not response.has_error() and not response.output_tensors():
+                    continue  # Triton's mark of the end
+                ids = output(response, "output_ids").reshape(-1).tolist()
+                tokens = vocabulary.heard([id for id in ids if id < vocabulary.END])
+                count += len(tokens)
+                if tokens:
+                    yield SpeechTokens(tokens)
+            over = True
+            yield SpeechTokens((), "length" if count >= request.most else "stop")
+        finally:
+            if not over:
+                stop = self._request(request, session, stop=True)
+                here.run_in_executor(None, lambda: list(stop.exec(decoupled=True)))
+
+    async def close(self) -> None: ...
+
+    def _request(self, request: LMRequest, session: str, stop: bool = False) -> Any:
+        ids = vocabulary.asked(request)
+        inputs: Outputs = {
+            "input_ids": np.array(ids, np.int32),
+            "input_lengths": np.array([len(ids)], np.int32),
+            "request_output_len": np.array([request.most], np.int32),
+            "min_length": np.array([request.least], np.int32),
+            "runtime_top_k": np.array([request.sampling.top_k], np.int32),
+            "runtime_top_p": np.array([request.sampling.top_p], np.float32),
+            "random_seed": np.array([request.seed & SEED_MASK], np.uint64),
+            "streaming": np.array([True]),
+        }
+        if not self._ours:  # ours knows its end, and is stopped by `cancel`
+            inputs["end_id"] = inputs["pad_id"] = np.array([vocabulary.END], np.int32)
+            inputs["stop"] = np.array([stop])
+        return ask(
+            LM,
+            inputs,
+            self._outputs,
+            session,
+            first=request.first,
+            every=request.every,
+            **({"cancel": session} if stop else {}),
+        )
+
+
+class InnerToken2Wav:
+    """Implements `contracts.Token2WavBackend`."""
+
+    def __init__(self, model: str, lookahead: int) -> None:
+        self.model, self.lookahead = model, lookahead
+
+    def begin(
+        self, voice: Voice, *, with_prompt: bool, seed: int, speed: float, stream: bool
+    ) -> InnerStream:
+        about = {"with_prompt": with_prompt, "seed": seed & SEED_MASK, "speed": str(speed)}
+        return InnerStream(self, voice, stream, about)
+
+    async def close(self) -> None: ...
+
+
+class InnerStream:
+    """Implements `contracts.Token2WavStream`; `spoken` tokens of it are behind us."""
+
+    def __init__(
+        self, backend: InnerToken2Wav, voice: Voice, stream: bool, about: dict[str, Any]
+    ) -> None:
+        self._backend, self._stream, self._about = backend, stream, about
+        bare = replace(voice, source=None, source_rate=0)
+        self._voice = np.frombuffer(voice_file.to_bytes(bare), np.uint8)
+        self._session = uuid.uuid4().hex
+        self._playback = Playback()
+        self._spoken, self._over = 0, True
+
+    async def advance(self, tokens: Sequence[int], *, final: bool) -> Floats:
+        inputs: Outputs = {
+            "target_speech_tokens": np.array(vocabulary.spoken(tokens), np.int32),
+            "voice": self._voice,
+            "finalize": np.array([final]),
+        }
+        if self._stream:
+            inputs["token_offset"] = np.array([self._spoken], np.int32)
+        slack = -1.0 if self._playback.first else max(0.0, self._playback.dry - time.monotonic())
+        about = self._about | {"slack": str(slack)}
+        call = ask(self._backend.model, inputs, ("waveform",), self._session, **about)
+        self._over = False
+        samples: Floats = output(await call.async_exec(), "waveform")
+        self._over = final
+        self._playback.send(len(samples))
+        self._spoken = len(tokens) - self._backend.lookahead
+        return samples
+
+    async def close(self) -> None:
+        if not self._over:
+            inputs: Outputs = {"target_speech_tokens": np.zeros(1, np.int32)}
+            stop = ask(
+                self._backend.model, inputs, ("waveform",), self._session, cancel=self._session
+            )
+            asyncio.get_running_loop().run_in_executor(None, stop.exec)

@@ -1,0 +1,177 @@
+"""A tritonserver on this machine: found, started, ready, stopped. Knows no model.
+
+The server comes from PATH (a Triton container) or from the PyPI package `nvidia-pytriton`, which
+carries one with the Python backend.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cosyserve.contracts import CosyError
+
+READY_SECONDS = 300.0
+STOP_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where a server listens."""
+
+    http: int = 8000
+    grpc: int = 8001
+    metrics: int = 8002
+
+    @classmethod
+    def free(cls) -> Ports:
+        with contextlib.ExitStack() as held:
+            taken = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+            return cls(*(listener.getsockname()[1] for listener in taken))
+
+
+class TritonProcess:
+    """A running tritonserver; as a context it is stopped at the end."""
+
+    def __init__(
+        self, repository: Path, ports: Ports, options: Sequence[str] = (), *, loud: bool = False
+    ) -> None:
+        """`loud`: its log goes where ours does, not to a file."""
+        self.ports, self.was_ready = ports, False
+        self._scratch = tempfile.TemporaryDirectory(prefix="cosyserve-triton-")
+        scratch = Path(self._scratch.name)
+        command, env = _found(scratch)
+        self.log = scratch / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    *command,
+                    f"--model-repository={repository}",
+                    f"--http-port={ports.http}",
+                    f"--grpc-port={ports.grpc}",
+                    f"--metrics-port={ports.metrics}",
+                    "--disable-auto-complete-config",
+                    *options,
+                ],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr if loud else log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for whoever started us
+            )
+
+    def __enter__(self) -> TritonProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def ready(self) -> bool:
+        try:
+            url = f"http://127.0.0.1:{self.ports.http}/v2/health/ready"
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def wait_ready(self, seconds: float = READY_SECONDS) -> None:
+        until = time.monotonic() + seconds
+        while not self.ready:
+            if self.process.poll() is not None:
+                raise CosyError(f"tritonserver ended at its start:\n{self.tail()}")
+            if time.monotonic() > until:
+                raise CosyError(f"tritonserver is not ready after {seconds:.0f} s:\n{self.tail()}")
+            time.sleep(0.1)
+
+    def ready_once(self) -> bool:
+        """Whether it is or was ready."""
+        self.was_ready = self.was_ready or self.ready
+        return self.was_ready
+
+    def children(self, name: bytes) -> set[int]:
+        """The server's living processes whose command has this name."""
+        found = set()
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                # "pid (command) state parent …": the command may hold anything, brackets too
+                state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+                command = (folder / "cmdline").read_bytes().split(b"\0")[0]
+                if int(parent) == self.process.pid and state != "Z" and command.endswith(name):
+                    found.add(int(folder.name))
+        return found
+
+    def kill(self) -> None:
+        """Ends the server and all of its processes without a word to anybody."""
+        with contextlib.suppress(ProcessLookupError):  # one that hangs outlives even the server
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._scratch.cleanup()
+
+    def tail(self, lines: int = 30) -> str:
+        """The last lines of the server's log."""
+        return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-lines:])
+
+    def stop(self) -> None:
+        """Lets running requests finish, then ends the server and all of its processes."""
+        self.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_SECONDS)
+        self.kill()
+
+
+def _found(scratch: Path) -> tuple[list[str], dict[str, str]]:
+    """The command that starts a tritonserver, and its environment."""
+    # The stub looks for `python3` on PATH: with ours first it finds this environment's packages.
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    env = os.environ | {"PATH": path}
+    if installed := shutil.which("tritonserver"):
+        return [installed], env
+    root = _packaged()
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    stub = root / "python_backend_stubs" / version / "triton_python_backend_stub"
+    if not stub.exists():
+        raise CosyError(
+            f"nvidia-pytriton has no Triton stub for Python {version}: use 3.11 or 3.12"
+        )
+    backend = scratch / "backends" / "python"
+    shutil.copytree(root / "backends" / "python", backend)
+    shutil.copy(stub, backend)
+    # The stub must load the library of this very interpreter, not another one's of its version.
+    libraries = (sysconfig.get_config_var("LIBDIR"), str(root.parents[1] / "nvidia_pytriton.libs"))
+    env["LD_LIBRARY_PATH"] = os.pathsep.join(
+        filter(None, (*libraries, os.environ.get("LD_LIBRARY_PATH")))
+    )
+    server = str(root / "bin" / "tritonserver")
+    return [server, f"--backend-directory={backend.parent}", "--allow-gpu-metrics=false"], env
+
+
+def _packaged() -> Path:
+    found = importlib.util.find_spec("pytriton")
+    if found is None or found.origin is None:
+        raise CosyError(
+            "no tritonserver here: run in a Triton container, or pip install 'cosyserve[triton]'"
+        )
+    return Path(found.origin).parent / "tritonserver"
+
+
+@contextlib.contextmanager
+def serving(repository: Path, ports: Ports, options: Sequence[str] = ()) -> Iterator[TritonProcess]:
+    """A server that is ready."""
+    with TritonProcess(repository, ports, options) as server:
+        server.wait_ready()
+        yield server

@@ -1,0 +1,98 @@
+"""The tensors of the speech models: what goes into `cosyvoice2`, what comes out of it.
+
+Names, types and shapes are the original's; ours also take whole voices and options, and tell
+details. Knows no server.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cosyserve.audio import resample
+from cosyserve.contracts import (
+    SAMPLES_PER_TOKEN,
+    AudioChunk,
+    CosyError,
+    Floats,
+    InputError,
+    Mode,
+    SpeechRequest,
+    Voice,
+    VoiceError,
+)
+from cosyserve.triton import tensors
+from cosyserve.triton.options import packed
+from cosyserve.triton.tensors import Array, Tensors
+from cosyserve.voices import file as voice_file
+
+REFERENCE_RATE = 16_000
+
+
+def speech_inputs(
+    text: str, recording: Floats | None = None, recording_text: str = ""
+) -> dict[str, Array]:
+    """Without a recording (16 kHz) the server speaks in a voice of its own."""
+    inputs = {"target_text": tensors.text(text)}
+    if recording is None:
+        return inputs
+    # Triton batches requests of one shape only: whole seconds make that likely.
+    padded = np.zeros((1, -(-len(recording) // REFERENCE_RATE) * REFERENCE_RATE), np.float32)
+    padded[0, : len(recording)] = recording
+    return inputs | {
+        "reference_wav": padded,
+        "reference_wav_len": np.array([[len(recording)]], np.int32),
+        "reference_text": tensors.text(recording_text),
+    }
+
+
+def request_inputs(request: SpeechRequest, text: str, *, own_voice: bool) -> dict[str, Array]:
+    """What a model of ours is asked; `own_voice`: the server's, whatever the request says."""
+    if own_voice and request.mode is Mode.PRESET:  # the server knows which mode its voice is for
+        options = {k: v for k, v in json.loads(packed(request)).items() if k != "mode"}
+        return speech_inputs(text) | {"options": tensors.text(json.dumps(options))}
+    inputs = speech_inputs(text) | {"options": tensors.text(packed(request))}
+    if not own_voice:
+        voice = voice_file.to_bytes(replace(request.voice, source=None, source_rate=0))
+        inputs["voice"] = np.frombuffer(voice, np.uint8)[None]
+    return inputs
+
+
+def plain_inputs(request: SpeechRequest, text: str, *, own_voice: bool) -> dict[str, Array]:
+    """What a model of the original's is asked, which knows recordings and nothing else."""
+    if request.speed != 1.0 or request.mode is Mode.INSTRUCT:
+        raise InputError("this Triton server knows neither speed nor instructions")
+    if own_voice:
+        return speech_inputs(text)
+    return speech_inputs(text, _recording(request.voice), request.voice.prompt_text)
+
+
+def waveform(answer: Tensors) -> Floats:
+    """The samples of an answer."""
+    samples = answer.get("waveform")
+    if samples is None or samples.dtype != np.float32:
+        raise CosyError("the model gives no float32 waveform: it is none of CosyVoice's")
+    return samples.reshape(-1)
+
+
+def audio_chunk(answer: Tensors, index: int, start: float) -> AudioChunk:
+    """What the original's models don't tell of a chunk is counted here."""
+    samples = waveform(answer)
+    if "details" not in answer:
+        return AudioChunk(samples, index, start, len(samples) // SAMPLES_PER_TOKEN)
+    details: dict[str, Any] = json.loads(answer["details"].reshape(-1)[0])
+    return AudioChunk(
+        samples, index, start, details["tokens"], details["finish"], details["text_tokens"]
+    )
+
+
+def _recording(voice: Voice) -> Floats:
+    if voice.source is None:
+        raise VoiceError(
+            f"voice '{voice.name}' has no recording, and this Triton server takes nothing else: "
+            "add it again"
+        )
+    return resample(voice.source, voice.source_rate, REFERENCE_RATE)

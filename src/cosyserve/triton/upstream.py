@@ -1,0 +1,135 @@
+"""One Triton server behind an engine: what it serves, whether it is ready, how much it has to do.
+
+Knows no request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from cosyserve.contracts import MEL_BINS, CosyError, InputError, ModelInfo, Voice, WorkerError
+from cosyserve.triton.client import TritonClient
+from cosyserve.voices.store import DEFAULT
+
+CHECK_EVERY = 0.5  # seconds
+CHECK_SECONDS = 2.0  # that a server has to say that it is ready
+HUNG_AFTER = 3  # checks in vain. Pings of gRPC would do, but Triton takes them for an attack
+
+Answer = TypeVar("Answer")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A speech model as its configuration tells of it."""
+
+    name: str
+    family: str
+    fingerprint: str
+    speech: bool
+    takes_voices: bool  # and options; the original's takes recordings and nothing else
+
+    @classmethod
+    def of(cls, config: dict[str, Any]) -> Served:
+        if not config.get("model_transaction_policy", {}).get("decoupled"):
+            raise InputError(
+                f"the model {config['name']!r} gives one answer: name one that streams, "
+                "e.g. triton://HOST:8001/cosyvoice2_streaming"
+            )
+        inputs = {tensor["name"] for tensor in config.get("input", ())}
+        parameters = config.get("parameters", {})
+        said = {key: value.get("string_value", "") for key, value in parameters.items()}
+        return cls(
+            said.get("model", config["name"]),
+            said.get("family", "cosyvoice2"),
+            said.get("fingerprint", ""),
+            said.get("speech", "true") == "true",
+            {"voice", "options"} <= inputs,
+        )
+
+    @property
+    def info(self) -> ModelInfo:
+        """The voice `default` stands for the server's own, of which only the server knows more."""
+        nothing = np.zeros(0, np.int32), np.zeros((0, MEL_BINS), np.float32)
+        own = Voice("", *nothing, np.ones(1, np.float32), name=DEFAULT, family=self.family)
+        return ModelInfo(self.name, self.family, self.fingerprint, self.speech, {DEFAULT: own})
+
+
+class Upstream:
+    """Belongs to the running event loop."""
+
+    def __init__(self, address: str, model: str) -> None:
+        self.address, self.model = address, model
+        self.client = TritonClient(address)
+        self.served: Served | None = None
+        self.ready = False
+        self.trouble: CosyError | None = None
+        self.load = 0  # requests on their way
+        self._expected: Served | None = None
+        self._in_vain = 0  # checks, one after another
+        self._hung = asyncio.Event()
+        self._watch = asyncio.create_task(self._keep_watching())
+
+    async def close(self) -> None:
+        self._watch.cancel()
+        await asyncio.wait([self._watch])
+        await self.client.close()
+
+    def expect(self, served: Served) -> None:
+        """To be left out when it serves anything else."""
+        self._expected = served
+        if self.ready and self.served != served:
+            self.leave_out(self._stranger())
+
+    def leave_out(self, reason: CosyError) -> None:
+        """Until it says that it is ready."""
+        if self.ready or str(reason) != str(self.trouble):
+            log.warning("Triton at %s is left out: %s", self.address, reason)
+        self.ready, self.trouble = False, reason
+
+    async def while_alive(self, coming: Coroutine[Any, Any, Answer]) -> Answer:
+        """What comes of the server, unless it hangs: then nothing ever would, not even an end."""
+        answer, hung = asyncio.create_task(coming), asyncio.create_task(self._hung.wait())
+        try:
+            await asyncio.wait((answer, hung), return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            raise WorkerError(f"Triton at {self.address} hangs")
+        finally:
+            answer.cancel()
+            hung.cancel()
+            await asyncio.wait((answer, hung))
+
+    async def _keep_watching(self) -> None:
+        while True:
+            try:
+                await self._look()
+                self._in_vain = 0
+                self._hung.clear()
+            except Exception as error:  # whatever it is, the server may be well the next time
+                known = error if isinstance(error, CosyError) else CosyError(f"odd: {error!r}")
+                self.leave_out(known)
+                self._in_vain += 1
+                if self._in_vain == HUNG_AFTER:
+                    self._hung.set()
+            await asyncio.sleep(CHECK_EVERY)
+
+    async def _look(self) -> None:
+        if not await self.client.ready(self.model, seconds=CHECK_SECONDS):
+            raise WorkerError(f"the model {self.model!r} is not ready")
+        if not self.ready:  # a server that comes back may have another model
+            self.served = Served.of(await self.client.config(self.model, seconds=CHECK_SECONDS))
+            if self._expected not in (None, self.served):
+                raise self._stranger()
+            log.info("Triton at %s is ready", self.address)
+            self.ready, self.trouble = True, None
+
+    def _stranger(self) -> CosyError:
+        return InputError(f"it serves {self.served}, the others {self._expected}")

@@ -1,0 +1,53 @@
+"""Our own speech LM behind an LLM server, as vLLM would serve it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from cosyserve.backends.token_text import TokenReader, written
+from cosyserve.contracts import LMRequest, Sampling
+from cosyserve.engine.lm_alone import LMAlone
+from cosyserve.models.model import Model
+from cosyserve.triton import vocabulary
+from tests.backends.llm_server import LLMServer, serving
+
+PROMPT = re.compile(r"<\|sos\|>(.*)<\|task_id\|>(.*)", re.DOTALL)
+
+
+@contextmanager
+def serving_lm(model: Model) -> Iterator[LLMServer]:
+    lm, tokenizer = model.need_lm()
+    alone = LMAlone(lm)
+
+    def prompt(body: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """As a server tokenises it, chat template included."""
+        given = body.get("prompt")
+        if isinstance(given, list):
+            return vocabulary.understood(given)
+        if "messages" in body:
+            user, *assistant = (message["content"] for message in body["messages"])
+            given = f"<|sos|>{user}<|task_id|>{''.join(assistant)}"
+        parts = PROMPT.fullmatch(given or "")
+        assert parts
+        speech = TokenReader(vocabulary.SPEECH_TOKENS).read(parts[2])
+        return tuple(tokenizer.encode(parts[1])), tuple(speech)
+
+    async def speak(body: dict[str, Any]) -> AsyncIterator[str]:
+        sampling = Sampling(body["top_p"], body["top_k"])
+        request = LMRequest(
+            *prompt(body), body["min_tokens"], body["max_tokens"], body["seed"], sampling
+        )
+        async for piece in alone.generate(request):
+            yield written(piece.ids)
+            if piece.finish:
+                yield f"finish:{piece.finish}"
+
+    try:
+        with serving(speak) as server:
+            yield server
+    finally:
+        asyncio.run(alone.close())

@@ -1,0 +1,286 @@
+"""The client against a real server: what is asked, what is heard, and every way to fail."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from fastapi import Response
+
+from cosyserve.backends.openai_llm import LLMServer, OpenAILLM
+from cosyserve.backends.token_text import LLMServerError
+from cosyserve.contracts import (
+    CosyError,
+    InputError,
+    LMRequest,
+    OverloadError,
+    Sampling,
+    SpeechTokens,
+    WorkerError,
+)
+from tests.backends import llm_server
+from tests.backends.llm_server import dies_after, never_ends, refuses, says, serving
+
+REQUEST = LMRequest((5, 6), (7, 8), least=2, most=40, seed=3, sampling=Sampling(0.7, 11))
+SPOKEN = "<|s_1|><|s_22|><|s_333|>"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[llm_server.LLMServer]:
+    with serving(says(SPOKEN)) as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: llm_server.LLMServer) -> llm_server.LLMServer:
+    running.answers.clear()
+    running.bodies.clear()
+    return running
+
+
+def named(ids: Sequence[int]) -> str:
+    return "".join(f"[{number}]" for number in ids)
+
+
+def listen(url: str, request: LMRequest = REQUEST, **options: Any) -> list[SpeechTokens]:
+    async def all_of_it() -> list[SpeechTokens]:
+        llm = OpenAILLM(LLMServer(url, "lm", **options), named)
+        try:
+            return [piece async for piece in llm.generate(request)]
+        finally:
+            await llm.close()
+
+    return asyncio.run(all_of_it())
+
+
+def tokens(pieces: list[SpeechTokens]) -> list[int]:
+    assert [piece.finish for piece in pieces[:-1]] == [None] * (len(pieces) - 1)
+    return [token for piece in pieces for token in piece.ids]
+
+
+@pytest.mark.parametrize("prompt", ["ids", "text", "chat"])
+def test_tokens_come_with_a_finish(server: llm_server.LLMServer, prompt: str) -> None:
+    pieces = listen(server.url, prompt=prompt)
+    assert tokens(pieces) == [1, 22, 333]
+    assert pieces[-1].finish == "stop"
+
+
+def test_what_is_asked_of_completions(server: llm_server.LLMServer) -> None:
+    listen(server.url)
+    assert server.bodies == [
+        {
+            "model": "lm",
+            "stream": True,
+            "prompt": [158_227, 5, 6, 158_228, 151_670, 151_671],
+            "max_tokens": 40,
+            "min_tokens": 2,
+            "stop": ["<|eos1|>", "<|eos2|>", "<|eos3|>", "<|eos|>"],
+            "seed": 3,
+            "temperature": 1.0,
+            "top_p": 0.7,
+            "top_k": 11,
+            "repetition_penalty": 1.0,
+            "skip_special_tokens": False,
+        }
+    ]
+
+
+def test_prompts_as_text(server: llm_server.LLMServer) -> None:
+    listen(server.url, prompt="text")
+    listen(server.url, prompt="chat")
+    listen(server.url, LMRequest((5,), (), 2, 40), prompt="chat")
+    text, chat, plain = server.bodies
+    assert text["prompt"] == "<|sos|>[5][6]<|task_id|><|s_7|><|s_8|>"
+    assert chat["messages"] == [
+        {"role": "user", "content": "[5][6]"},
+        {"role": "assistant", "content": "<|s_7|><|s_8|>"},
+    ]
+    assert plain["messages"] == [{"role": "user", "content": "[5]"}]
+
+
+def test_a_strict_server_is_spared_what_it_does_not_know(server: llm_server.LLMServer) -> None:
+    listen(server.url, extensions=False, temperature=0.8)
+    (body,) = server.bodies
+    assert body.keys() == {
+        *("model", "stream", "prompt", "max_tokens", "stop", "seed", "temperature", "top_p")
+    }
+    assert body["temperature"] == 0.8
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 63, (1 << 64) + 5])
+def test_any_seed_fits(server: llm_server.LLMServer, seed: int) -> None:
+    listen(server.url, LMRequest((5,), (), 2, 40, seed))
+    assert 0 <= server.bodies[0]["seed"] < 1 << 63
+
+
+@pytest.mark.parametrize("prompt", ["ids", "chat"])
+def test_tokens_cut_into_letters(server: llm_server.LLMServer, prompt: str) -> None:
+    server.answers.append(says(*SPOKEN))
+    assert tokens(listen(server.url, prompt=prompt)) == [1, 22, 333]
+
+
+def test_an_end_in_the_text_ends(server: llm_server.LLMServer) -> None:
+    server.answers.append(says("<|s_1|>", "<|eos1|>", "<|s_2|>", 60.0))
+    begun = time.monotonic()
+    pieces = listen(server.url)
+    assert (tokens(pieces), pieces[-1].finish) == ([1], "stop")
+    assert time.monotonic() - begun < 2
+
+
+def test_the_servers_length_limit_is_told(server: llm_server.LLMServer) -> None:
+    server.answers.append(says("<|s_1|>", finish="length"))
+    assert listen(server.url)[-1] == SpeechTokens((), "length")
+
+
+def test_a_server_that_never_ends_is_left(server: llm_server.LLMServer) -> None:
+    server.answers.append(never_ends)
+    pieces = listen(server.url)
+    assert (len(tokens(pieces)), pieces[-1].finish) == (REQUEST.most, "length")
+    server.wait_until_idle()
+
+
+def test_closing_cancels(server: llm_server.LLMServer) -> None:
+    server.answers.append(never_ends)
+
+    async def leave_early() -> None:
+        llm = OpenAILLM(LLMServer(server.url, "lm"), named)
+        async with contextlib.aclosing(llm.generate(REQUEST)) as pieces:
+            await anext(pieces)
+            assert server.inside == 1
+        await asyncio.to_thread(server.wait_until_idle)
+        await llm.close()
+
+    asyncio.run(leave_early())
+
+
+def test_figures_of_use_and_comments_are_skipped(server: llm_server.LLMServer) -> None:
+    usage = json.dumps({"choices": [], "usage": {"total_tokens": 3}})
+    server.answers.append(says("raw:: ping\n\n", "<|s_1|>", f"raw:data: {usage}\n\n"))
+    assert tokens(listen(server.url)) == [1]
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [refuses(503)],
+        [refuses(429), refuses(500)],
+        [dies_after()],
+        [refuses(502), dies_after()],
+        [says(finish="")],  # ends before it began
+    ],
+)
+def test_what_fails_before_the_first_token_is_tried_again(
+    server: llm_server.LLMServer, faults: list[Any]
+) -> None:
+    server.answers += faults
+    assert tokens(listen(server.url)) == [1, 22, 333]
+    assert len(server.bodies) == len(faults) + 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "told"),
+    [
+        (refuses(429), OverloadError, "busy: not now"),
+        (refuses(500), WorkerError, "status 500: not now"),
+        (dies_after(), WorkerError, "is gone"),
+    ],
+)
+def test_attempts_are_counted(
+    server: llm_server.LLMServer, fault: Any, kind: type[CosyError], told: str
+) -> None:
+    server.answers += [fault] * 9
+    with pytest.raises(kind, match=told):
+        listen(server.url)
+    assert len(server.bodies) == 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "told"),
+    [
+        (refuses(400), LLMServerError, "refuses with status 400: not now"),
+        (refuses(404), LLMServerError, "status 404"),
+        (Response("{", 422), LLMServerError, "status 422: {"),
+        (refuses(429, **{"Retry-After": "3600"}), OverloadError, "busy"),
+        (dies_after("<|s_1|>"), WorkerError, "is gone"),
+        (says("<|s_1|>", finish=""), WorkerError, "ended before the speech did"),
+        (says("<|s_1|>", finish="abort"), LLMServerError, "gave up: finish_reason 'abort'"),
+        (says("Hello, I am a large language model, pleased to meet you."), LLMServerError, "Hello"),
+        (says("<|s_9999|>"), LLMServerError, "6561 speech tokens"),
+        (says("<|s_1|><|s_"), LLMServerError, "within a token"),
+        (says("raw:data: {oops\n\n"), LLMServerError, "no events of OpenAI's"),
+        (says('raw:data: {"error": {"message": "out of memory"}}\n\n'), LLMServerError, "memory"),
+        (
+            says('raw:data: {"object": "error", "message": "aborted"}\n\n'),
+            LLMServerError,
+            "aborted",
+        ),
+        (says("raw:data: [1, 2]\n\n"), LLMServerError, "says: "),
+        (says("raw:data: " + "x" * (2 << 20)), LLMServerError, "an event of more than"),
+    ],
+)
+def test_other_failures_are_not_tried_again(
+    server: llm_server.LLMServer, fault: Any, kind: type[CosyError], told: str
+) -> None:
+    server.answers.append(fault)
+    with pytest.raises(kind, match=told):
+        listen(server.url)
+    assert len(server.bodies) == 1
+    server.wait_until_idle()
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (says(5.0, "<|s_1|>"), "no first token within 0.2 s"),
+        (says("raw:: ping\n\n", 0.1, "raw:: ping\n\n", 0.15, "<|s_1|>"), "no first token"),
+        (says("<|s_1|>", 5.0), "no next token within 0.2 s"),
+        (says("<|s_1|>", 0.15, " ", 0.15, " "), "no next token"),
+    ],
+)
+def test_silence_has_an_end(server: llm_server.LLMServer, fault: Any, told: str) -> None:
+    server.answers.append(fault)
+    begun = time.monotonic()
+    with pytest.raises(WorkerError, match=told):
+        listen(server.url, first_seconds=0.2, between_seconds=0.2)
+    assert time.monotonic() - begun < 1.5
+    server.wait_until_idle()
+
+
+def test_a_slow_listener_is_not_the_servers_silence(server: llm_server.LLMServer) -> None:
+    async def dawdle() -> list[int]:
+        llm = OpenAILLM(LLMServer(server.url, "lm", between_seconds=0.2), named)
+        found: list[int] = []
+        async for piece in llm.generate(REQUEST):
+            found += piece.ids
+            await asyncio.sleep(0.3)
+        await llm.close()
+        return found
+
+    server.answers.append(says("<|s_1|>", 0.01, "<|s_2|>"))
+    assert asyncio.run(dawdle()) == [1, 2]
+
+
+def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    with pytest.raises(WorkerError, match=f"{url} is gone"):
+        listen(url)
+
+
+def test_impossible_servers_are_refused() -> None:
+    with pytest.raises(InputError, match="no URL of an LLM server"):
+        LLMServer("localhost:8000", "lm")
+    with pytest.raises(InputError, match="time limits"):
+        LLMServer("http://localhost:8000/v1", "lm", between_seconds=0)
+
+
+def test_the_key_is_sent_and_never_shown(server: llm_server.LLMServer) -> None:
+    listen(server.url, api_key="secret")
+    assert server.headers[-1]["authorization"] == "Bearer secret"
+    assert "secret" not in repr(LLMServer(server.url, "lm", api_key="secret"))

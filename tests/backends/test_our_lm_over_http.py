@@ -1,0 +1,57 @@
+"""Our own speech LM behind an LLM server: over HTTP it draws what it draws in the engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cosyserve.backends.openai_llm import LLMServer, OpenAILLM
+from cosyserve.contracts import LMBackend, LMRequest
+from cosyserve.engine.lm_alone import LMAlone
+from cosyserve.engine.tts import load
+from cosyserve.models.model import Model
+from tests.backends.our_lm import serving_lm
+
+SPEECH = (11, 222, 3333)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return load("test").model
+
+
+@pytest.fixture(scope="module")
+def url(model: Model) -> Iterator[str]:
+    with serving_lm(model) as server:
+        yield server.url
+
+
+async def drawn(lm: LMBackend, requests: list[LMRequest]) -> list[tuple[list[int], str | None]]:
+    async def one(request: LMRequest) -> tuple[list[int], str | None]:
+        pieces = [piece async for piece in lm.generate(request)]
+        return [token for piece in pieces for token in piece.ids], pieces[-1].finish
+
+    try:
+        return await asyncio.gather(*map(one, requests))
+    finally:
+        await lm.close()
+
+
+@pytest.mark.parametrize("prompt", ["ids", "text", "chat"])
+def test_the_tokens_are_the_engines(model: Model, url: str, prompt: Any) -> None:
+    lm, tokenizer = model.need_lm()
+    text = tuple(tokenizer.encode("What I say. The quick brown fox."))
+    requests = [
+        LMRequest(text, speech, least=40, most=most, seed=seed)
+        for seed, (speech, most) in enumerate([(SPEECH, 400), ((), 400), (SPEECH, 40)])
+    ]
+    server = LLMServer(url, "test", prompt=prompt)
+    expected = asyncio.run(drawn(LMAlone(lm), requests))
+
+    client = OpenAILLM(server, lambda ids: tokenizer.decode(ids, skip_special=False))
+    assert asyncio.run(drawn(client, requests)) == expected
+    assert all(len(tokens) >= 40 for tokens, _ in expected)
+    assert [finish for _, finish in expected] == ["stop", "stop", "length"]

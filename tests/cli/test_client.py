@@ -1,0 +1,107 @@
+"""`cosyserve client` as a person uses it, against a real Triton server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cosyserve.audio import AudioFormat, decode, encode
+from cosyserve.cli import main
+from tests.triton.scripted import OFFLINE, Scripted, script
+
+Command = Callable[..., str]
+
+
+@pytest.fixture
+def cosyserve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Command:
+    def run(*words: str, status: int = 0) -> str:
+        monkeypatch.setattr(sys, "argv", ["cosyserve", "client", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capfd.readouterr()
+        assert ended.value.code == status, told.err
+        return told.out + told.err
+
+    noise = np.random.default_rng(0).standard_normal(24_000).astype(np.float32) * 0.1
+    (tmp_path / "me.wav").write_bytes(encode(noise, AudioFormat.WAV))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return run
+
+
+def test_http(tmp_path: Path, cosyserve: Command, scripted_triton: Scripted) -> None:
+    told = cosyserve(
+        *("http", "--server-url", scripted_triton.http, "--model-name", OFFLINE),
+        *("--reference-audio", "me.wav", "--reference-text", "Words."),
+        *("--target-text", script(samples=4800), "--output-audio", "said.wav"),
+    )
+    assert "0.20 s of speech to said.wav" in told
+    assert len(decode(tmp_path / "said.wav").samples) == 4800
+
+
+def test_http_tells_what_a_streaming_model_needs(
+    cosyserve: Command, scripted_triton: Scripted
+) -> None:
+    told = cosyserve("http", "--server-url", scripted_triton.http, status=2)
+    assert "decoupled" in told
+
+
+def port(triton: Scripted) -> list[str]:
+    return ["--server-port", triton.grpc.split(":")[1]]
+
+
+def test_grpc_once(tmp_path: Path, cosyserve: Command, scripted_triton: Scripted) -> None:
+    cosyserve(
+        *("grpc", *port(scripted_triton), "--mode", "streaming", "--log-dir", "log"),
+        *("--reference-audio", "me.wav", "--target-text", script(chunks=3)),
+    )
+    assert len(decode(tmp_path / "log" / "test.wav").samples) == 3 * 2400
+    assert "Mode: streaming" in (tmp_path / "log" / "rtf-test.txt").read_text()
+
+
+@pytest.mark.parametrize("mode", ["offline", "streaming"])
+def test_grpc_a_manifest(
+    tmp_path: Path, cosyserve: Command, scripted_triton: Scripted, mode: str
+) -> None:
+    lines = [f"item{n}|Words.|me.wav|{script(chunks=2, samples=2400)}" for n in range(5)]
+    (tmp_path / "list.txt").write_text("\n".join(lines))
+    model = OFFLINE if mode == "offline" else "cosyvoice2"
+    told = cosyserve(
+        *("grpc", "--server-addr", "localhost", *port(scripted_triton), "--model-name", model),
+        *("--num-tasks", "2", "--mode", mode, "--manifest-path", "list.txt", "--log-dir", "log"),
+        *("--log-interval", "1", "--chunk-overlap-duration", "0.1", "--compute-wer"),
+    )
+    assert "first audio" in told
+    files = {file.name for file in (tmp_path / "log").iterdir()}
+    assert files == {
+        *(f"item{n}.wav" for n in range(5)),
+        *("rtf-list.txt", "stats_summary-list.txt", "model_config-list.json"),
+    }
+    assert "total_duration: 1.000 seconds" in (tmp_path / "log" / "rtf-list.txt").read_text()
+    summary = (tmp_path / "log" / "stats_summary-list.txt").read_text()
+    assert f"model {model}\n" in summary
+    assert "batch size 1: " in summary
+
+
+def test_grpc_a_run_that_fails_is_told(cosyserve: Command, scripted_triton: Scripted) -> None:
+    told = cosyserve("grpc", *port(scripted_triton), "--target-text", "Hi.", status=1)
+    assert "failure" in told
+
+
+def test_a_dataset_needs_a_package(
+    cosyserve: Command, scripted_triton: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    told = cosyserve("grpc", *port(scripted_triton), "--split-name", "test_zh", status=2)
+    assert "pip install datasets" in told
+
+
+def test_nobody_there(cosyserve: Command) -> None:
+    told = cosyserve("grpc", "--server-port", "1", "--target-text", "Hi.", status=2)
+    assert "no server answers" in told

@@ -1,0 +1,189 @@
+"""Rendered repositories: the original's tensors, nothing unfilled, and a check that sees damage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+from cosyserve.contracts import CheckpointError, InputError
+from cosyserve.deploy.triton_check import check
+from cosyserve.deploy.triton_repository import render
+from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.models.prepare import prepare
+
+ORIGINAL = {
+    "cosyvoice2": "reference_wav FP32 [-1], reference_wav_len INT32 [1], reference_text STRING [1],"
+    " target_text STRING [1] -> waveform FP32 [-1]",
+    "audio_tokenizer": "reference_wav FP32 [-1], reference_wav_len INT32 [1]"
+    " -> prompt_speech_tokens INT32 [-1]",
+    "speaker_embedding": "reference_wav FP32 [-1] -> prompt_spk_embedding FP16 [-1]",
+    "token2wav": "target_speech_tokens INT32 [-1], prompt_speech_tokens INT32 [-1],"
+    " prompt_speech_feat FP16 [-1, 80], prompt_spk_embedding FP16 [-1], token_offset INT32 [1],"
+    " finalize BOOL [1] -> waveform FP32 [-1]",
+    "token2wav_dit": "target_speech_tokens INT32 [-1], reference_wav FP32 [-1],"
+    " reference_wav_len INT32 [1], finalize BOOL [1] -> waveform FP32 [-1]",
+    "tensorrt_llm": "input_ids INT32 [-1], input_lengths INT32 [1], request_output_len INT32 [1],"
+    " end_id INT32 [1], pad_id INT32 [1], runtime_top_k INT32 [1], runtime_top_p FP32 [1],"
+    " temperature FP32 [1], repetition_penalty FP32 [1], random_seed UINT64 [1],"
+    " streaming BOOL [1], stop BOOL [1] -> output_ids INT32 [-1, -1], sequence_length INT32 [-1]",
+}
+ORIGINAL["cosyvoice2_dit"] = ORIGINAL["cosyvoice2"]
+TENSOR = re.compile(r"(\w+) (\w+) (\[[^]]*\])")
+
+
+@pytest.fixture(scope="module")
+def dit_folder(
+    tmp_path_factory: pytest.TempPathFactory, hugging_face_lm_folder: Path, token2wav_folder: Path
+) -> Path:
+    out = tmp_path_factory.mktemp("dit") / "native"
+    prepare([str(hugging_face_lm_folder), str(token2wav_folder)], out, None, progress=False)
+    return out
+
+
+def rendered(folder: Path, *pairs: str, model: str = "test") -> dict[str, pb.ModelConfig]:
+    names = render(TritonSettings.of(pairs, model_dir=model), folder / "repository")
+    return {
+        name: text_format.Parse(
+            (folder / "repository" / name / "config.pbtxt").read_text(), pb.ModelConfig()
+        )
+        for name in names
+    }
+
+
+def tensors(side: str) -> dict[str, tuple[str, str]]:
+    return {name: (kind, dims) for name, kind, dims in TENSOR.findall(side)}
+
+
+def described(found: object) -> dict[str, tuple[str, str]]:
+    return {
+        tensor.name: (
+            pb.DataType.Name(tensor.data_type).removeprefix("TYPE_"),
+            str(list(tensor.dims)),
+        )
+        for tensor in found  # type: ignore[attr-defined]
+    }
+
+
+@pytest.mark.parametrize("kind", ["unet", "dit"])
+def test_the_originals_tensors_are_all_there(tmp_path: Path, kind: str, dit_folder: Path) -> None:
+    models = rendered(tmp_path, model="test" if kind == "unet" else str(dit_folder))
+    expected = {name for name in ORIGINAL if name.endswith("_dit") == (kind == "dit")}
+    shared = {"audio_tokenizer", "speaker_embedding", "tensorrt_llm"}
+    suffix = "_dit" if kind == "dit" else ""
+    assert set(models) == expected | shared | {f"cosyvoice2{suffix}_offline"}
+    for name in set(models) & set(ORIGINAL):
+        inputs, outputs = ORIGINAL[name].split("->")
+        assert tensors(inputs).items() <= described(models[name].input).items(), name
+        assert tensors(outputs).items() <= described(models[name].output).items(), name
+        added = described(models[name].input).keys() - tensors(inputs).keys()
+        optional = {tensor.name for tensor in models[name].input if tensor.optional}
+        assert added <= optional, "an original client would not send it"
+        assert models[name].output[0].name == next(iter(tensors(outputs)))  # clients take the first
+
+
+def test_both_modes_come_from_one_repository(tmp_path: Path) -> None:
+    models = rendered(tmp_path / "a")
+    assert models["cosyvoice2"].model_transaction_policy.decoupled
+    assert not models["cosyvoice2_offline"].model_transaction_policy.decoupled
+    models = rendered(tmp_path / "b", "decoupled_mode=false")
+    assert not models["cosyvoice2"].model_transaction_policy.decoupled
+    assert models["cosyvoice2_streaming"].model_transaction_policy.decoupled
+
+
+def test_knobs_arrive(tmp_path: Path) -> None:
+    models = rendered(
+        tmp_path,
+        "triton_max_batch_size=3",
+        "max_queue_delay_microseconds=77",
+        "bls_instance_num=2",
+        "priority_levels=5",
+        "max_queue_size=9",
+    )
+    assert {model.max_batch_size for model in models.values()} == {3}
+    assert models["cosyvoice2"].instance_group[0].count == 2
+    batching = models["token2wav"].dynamic_batching
+    assert batching.max_queue_delay_microseconds == 77
+    assert batching.priority_levels == 5
+    assert batching.default_queue_policy.max_queue_size == 9
+
+
+def test_tensorrt_llm_gets_all_of_its_configuration(tmp_path: Path) -> None:
+    models = rendered(
+        tmp_path,
+        "triton_backend=tensorrtllm",
+        "engine_dir=/engines",
+        "max_tokens_in_paged_kv_cache=2560",
+        "max_attention_window_size=2560",
+    )
+    model = models["tensorrt_llm"]
+    values = {key: value.string_value for key, value in model.parameters.items()}
+    assert model.backend == "tensorrtllm"
+    assert (
+        values.items()
+        >= {
+            "gpt_model_type": "inflight_fused_batching",
+            "gpt_model_path": "/engines",
+            "max_beam_width": "1",
+            "max_tokens_in_paged_kv_cache": "2560",
+            "max_attention_window_size": "2560",
+            "kv_cache_free_gpu_mem_fraction": "0.5",
+            "exclude_input_in_output": "True",
+            "enable_kv_cache_reuse": "False",
+        }.items()
+    )
+    assert not (tmp_path / "repository" / "tensorrt_llm" / "1" / "model.py").exists()
+    assert check(tmp_path / "repository") == []
+
+
+def test_an_llm_server_takes_the_place_of_the_lm(tmp_path: Path) -> None:
+    models = rendered(tmp_path, "llm_url=http://localhost:9000/v1")
+    assert "tensorrt_llm" not in models
+    assert check(tmp_path / "repository") == []
+
+
+def test_what_can_not_be_rendered_leaves_nothing(tmp_path: Path, cosyvoice2_folder: Path) -> None:
+    with pytest.raises(CheckpointError, match="cosyserve prepare"):
+        render(TritonSettings(model_dir=str(cosyvoice2_folder)), tmp_path / "repository")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "repository").mkdir()
+    with pytest.raises(InputError, match="exists already"):
+        render(TritonSettings(model_dir="test"), tmp_path / "repository")
+
+
+def replaced(old: str, new: str) -> Callable[[Path], None]:
+    def damage(repository: Path) -> None:
+        file = repository / "token2wav" / "config.pbtxt"
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new, 1))
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (replaced('"token2wav"', '"token3wav"'), "the name is 'token3wav'"),
+        (replaced("max_batch_size: 16", "max_batch_size: ${size}"), "line 2: .{size} was never"),
+        (replaced("max_batch_size: 16", "batch: 16"), 'no field named "batch"'),
+        (replaced('"target_speech_tokens"', '"tokens"'), "input 'target_speech_tokens' is missing"),
+        (replaced("TYPE_INT32", "TYPE_INT64"), "must be TYPE_INT32"),
+        (replaced('"stream_seconds"', '"seconds"'), "parameter 'stream_seconds' is missing"),
+        (replaced("weights", "nowhere"), "is no folder of `cosyserve prepare`"),
+        (lambda r: (r / "token2wav" / "1" / "model.py").unlink(), "model.py: missing"),
+        (lambda r: (r / "token2wav" / "1" / "model.py").write_text("x"), "not the import"),
+        (lambda r: (r / "token2wav").rename(r.parent / "gone"), "asks the model 'token2wav'"),
+        (lambda r: (r / "more").mkdir(), "config.pbtxt: missing"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_damage_is_seen(tmp_path: Path, damage: Callable[[Path], None], complaint: str) -> None:
+    rendered(tmp_path)
+    assert check(tmp_path / "repository") == []
+    damage(tmp_path / "repository")
+    assert re.search(complaint, "\n".join(check(tmp_path / "repository")))

@@ -1,0 +1,50 @@
+"""A real tritonserver with a rendered repository, on free ports."""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cosyserve.deploy.triton_repository import render
+from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.triton.process import Ports, TritonProcess
+
+GAUGE = re.compile(r'^(cosyserve_\w+)\{model="(\w+)"[^}]*\} (\S+)$', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Served:
+    process: TritonProcess
+    repository: Path
+    voices: Path
+
+    @property
+    def grpc(self) -> str:
+        return f"localhost:{self.process.ports.grpc}"
+
+    @property
+    def http(self) -> str:
+        return f"localhost:{self.process.ports.http}"
+
+    def held(self) -> dict[tuple[str, str], float]:
+        """What the models hold at this moment, by gauge and model."""
+        url = f"http://localhost:{self.process.ports.metrics}/metrics"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            found = GAUGE.findall(answer.read().decode())
+        return {(name, model): float(value) for name, model, value in found}
+
+
+@contextmanager
+def serving(folder: Path, model: str = "test", *settings: str) -> Iterator[Served]:
+    """`model`: a model folder, or `test`; `settings`: key=value."""
+    repository, voices = folder / "repository", folder / "voices"
+    render(TritonSettings.of([*settings, f"voices={voices}"], model_dir=model), repository)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with TritonProcess(repository, Ports.free(), ["--exit-timeout-secs=5"]) as process:
+        process.wait_ready()
+        yield Served(process, repository, voices)

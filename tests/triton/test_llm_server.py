@@ -1,0 +1,72 @@
+"""cosyvoice2 on a real Triton server whose speech LM is behind an LLM server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cosyserve.contracts import CosyError, Mode, SpeechRequest, Voice
+from cosyserve.engine.speak import speak
+from cosyserve.models.model import Model
+from cosyserve.triton.engine import TritonEngine
+from tests.backends.llm_server import LLMServer, never_ends, refuses
+from tests.backends.our_lm import serving_lm
+from tests.triton.server import Served, serving
+
+TEXT = "The quick brown fox jumps over the lazy dog."
+
+
+@pytest.fixture(scope="module")
+def llm(model: Model) -> Iterator[LLMServer]:
+    with serving_lm(model) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def triton(llm: LLMServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder: Path = tmp_path_factory.mktemp("llm")
+    with serving(folder, "test", f"llm_url={llm.url}") as server:
+        yield server
+
+
+def spoken(triton: Served, request: SpeechRequest, most: int = 1000) -> list[np.ndarray]:
+    async def listen() -> list[np.ndarray]:
+        engine = TritonEngine.of(f"triton://{triton.grpc}")
+        try:
+            await engine.start()
+            found = []
+            async with contextlib.aclosing(engine.open(request)) as chunks:
+                async for chunk in chunks:
+                    found.append(chunk.samples)
+                    if len(found) == most:
+                        break
+            return found
+        finally:
+            await engine.close()
+
+    return asyncio.run(listen())
+
+
+def test_the_speech_is_that_of_one_process(triton: Served, model: Model, voice: Voice) -> None:
+    request = SpeechRequest(TEXT, voice, seed=5, stream=True)
+    expected = [chunk.samples for chunk in speak(model, request)]
+    found = spoken(triton, request)
+    assert [len(chunk) for chunk in found] == [len(chunk) for chunk in expected]
+    assert np.abs(np.concatenate(found) - np.concatenate(expected)).max() < 1e-3
+
+
+def test_whoever_leaves_is_not_spoken_for(triton: Served, llm: LLMServer, voice: Voice) -> None:
+    llm.answers.append(never_ends)
+    spoken(triton, SpeechRequest(TEXT * 3, voice, stream=True), most=1)
+    llm.wait_until_idle()
+
+
+def test_an_llm_server_that_refuses_is_told(triton: Served, llm: LLMServer, voice: Voice) -> None:
+    llm.answers.append(refuses(404))
+    with pytest.raises(CosyError, match="the LLM server refuses with status 404"):
+        spoken(triton, SpeechRequest(TEXT, voice, Mode.ZERO_SHOT, stream=True))

@@ -1,0 +1,65 @@
+"""Sentences of a text in pieces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from cosyserve.triton.sentences import sentences
+
+CASES: list[tuple[str, Sequence[str]]] = [
+    ("", []),
+    ("... \n", []),
+    ("No end", ["No end"]),
+    ("Hi. This is one sentence. And two.", ["Hi. This is one sentence.", " And two."]),
+    ("It cost 3.50 with Dr. Who in it. Yes.", ["It cost 3.50 with Dr. Who in it.", " Yes."]),
+    ('He said "this will do, friend." Good.', ['He said "this will do, friend."', " Good."]),
+    (
+        "今天天气很好我们一起去公园散步吧你觉得呢。好的，那就走吧！",
+        ["今天天气很好我们一起去公园散步吧你觉得呢。", "好的，那就走吧！"],
+    ),
+    (
+        "a line that is long enough\nand another one",
+        ["a line that is long enough\n", "and another one"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), CASES)
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_sentences_do_not_depend_on_the_pieces(
+    text: str, expected: Sequence[str], step: int
+) -> None:
+    async def pieces() -> AsyncIterator[str]:
+        for place in range(0, len(text), step):
+            yield text[place : place + step]
+
+    async def collect() -> list[str]:
+        return [sentence async for sentence in sentences(pieces())]
+
+    found = asyncio.run(collect())
+    assert found == expected
+    assert "".join(found) in ("", text)
+
+
+def test_a_sentence_does_not_wait_for_the_next_to_end() -> None:
+    closed = []
+
+    async def pieces() -> AsyncIterator[str]:
+        try:
+            yield "This is a whole sentence. An"
+            await asyncio.sleep(60)
+        finally:
+            closed.append(True)
+
+    async def first() -> str:
+        found = sentences(pieces())
+        try:
+            return await anext(found)
+        finally:
+            await found.aclose()
+
+    assert asyncio.run(first()) == "This is a whole sentence."
+    assert closed

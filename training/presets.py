@@ -1,7 +1,7 @@
 """Preset voices: the mean direction of a voice, and the utterance that leads the LM best.
 
-The LM hears the utterance before it speaks, so that it knows accent and pace; the flow does not
-(its prompt is empty), so that the first chunk costs only itself. Knows no training.
+The LM hears the utterance before it speaks, so that it knows accent and pace; the flow hears its
+end, so that it knows the voice. Knows no training.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from cosyserve.text import TextTokenizer, spoken_text
 from training.lm import loss_of
 
 SHORTEST, LONGEST = 50, 90  # tokens of a leading utterance
+FLOW_PROMPT = 40  # tokens of it: 10 more end a chunk of the flow's grid of 25
 CANDIDATES, TRIALS = 12, 8
 LED_BY = {"kathleen": "af_kore"}  # no phoneme labels: the LM does not follow her own utterances
 UNCLEAR = ("af_bella", "am_fenrir")  # voices that came out harder to understand than the others
@@ -83,12 +84,13 @@ def voices(
         mine = arrays.of(name)
         lead = best_lead(lm, tokenizer, arrays, arrays.of(LED_BY.get(name, name)))
         tokens = np.array(arrays.codes[lead], np.int32)
+        own = arrays.utterances[lead]["voice"] == name
         found[name] = Voice(
             arrays.utterances[lead]["text"],
             tokens,
             arrays.mel(lead),
             F.normalize(arrays.embeddings[mine]).mean(0).numpy(),
-            flow_start=len(tokens),
+            flow_start=max(0, len(tokens) - FLOW_PROMPT) if own else len(tokens),
             name=name,
             language=LANGUAGES.get(name[0], "en"),
             family=config.family,

@@ -1,0 +1,77 @@
+"""The small voice inside the package: does it still say the words?
+
+There is no listener here, but there is the model's own speech tokenizer: what it hears in made
+speech must be what the speech was made of.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import cosyserve
+from cosyserve.audio import resample, whisper_log_mel
+from cosyserve.contracts import SAMPLE_RATE, SAMPLES_PER_TOKEN, Voice
+from cosyserve.engine.token2wav import Token2Wav
+from cosyserve.engine.tts import TTS
+from cosyserve.models import shipped
+from cosyserve.models.s3 import LEVELS
+from cosyserve.voices.file import load_voice
+
+SENTENCE = "Nobody hesitates to chat with his neighbor."
+
+
+@pytest.fixture(scope="module")
+def nano() -> TTS:
+    return cosyserve.load("nano", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def presets() -> dict[str, Voice]:
+    files = (shipped.FOLDER / "voices").glob("*.safetensors")
+    return {file.stem: load_voice(file) for file in files}
+
+
+def digits(codes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """What the codes say, dimension by dimension."""
+    return np.stack([codes // LEVELS**k % LEVELS for k in range(7)], axis=-1)
+
+
+@pytest.mark.parametrize("name", ["af_heart", "am_michael", "bm_fable"])
+def test_speech_says_what_its_codes_mean(nano: TTS, presets: dict[str, Voice], name: str) -> None:
+    voice = presets[name]
+    token2wav = Token2Wav(*nano.model.need_token2wav())
+    voicing = token2wav.begin(voice, with_prompt=False, seed=0, speed=1.0)
+    ((samples, _),) = token2wav.whole([voicing], [voice.speech_tokens.tolist()])
+    hear, _ = nano.model.need_prompt_encoders()
+    narrow = resample(samples, SAMPLE_RATE, 16_000)
+    heard = np.asarray(hear(whisper_log_mel(narrow)))[: len(voice.speech_tokens)]
+    said = voice.speech_tokens[: len(heard)]
+    assert (digits(said) == digits(heard)).mean() > 0.65
+    shuffled = np.random.default_rng(0).permutation(said)
+    assert (digits(shuffled) == digits(heard)).mean() < 0.5
+
+
+def test_text_takes_the_time_that_speech_takes(nano: TTS) -> None:
+    whole = nano.say(SENTENCE)
+    assert 1.5 < len(whole) / SAMPLE_RATE < 4.0
+    assert len(whole) % SAMPLES_PER_TOKEN == 0
+    streamed = np.concatenate([chunk.samples for chunk in nano.stream(SENTENCE)])
+    assert len(streamed) == len(whole)  # the same words: only the flow's attention differs
+    assert np.abs(streamed).max() > 0.05
+
+
+def test_longer_text_takes_longer(nano: TTS) -> None:
+    assert len(nano.say("Yes, of course.")) < len(nano.say(SENTENCE)) / 1.5
+
+
+def test_presets_are_of_every_kind(presets: dict[str, Voice]) -> None:
+    for kind in ("af_", "am_", "bf_", "bm_"):
+        assert sum(name.startswith(kind) for name in presets) >= 2
+    assert {"default", "kathleen"} <= presets.keys()
+
+
+def test_the_package_stays_small() -> None:
+    files = [file for file in shipped.FOLDER.rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) <= 30e6

@@ -153,7 +153,7 @@ def _speaking(
 
 
 def _llm(settings: TritonSettings) -> pb.ModelConfig:
-    outputs: list[Tensor] = [*LLM_OUTPUTS, ("error", "STRING", [1])]
+    outputs: list[Tensor] = [*LLM_OUTPUTS, ("piece", "BF16", [-1]), ("error", "BF16", [-1])]
     model = _model("tensorrt_llm", LLM, outputs, settings)
     model.model_transaction_policy.decoupled = True
     return _python(

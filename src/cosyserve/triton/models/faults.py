@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import triton_python_backend_utils as pb
 
 from cosyserve.contracts import (
@@ -18,6 +17,7 @@ from cosyserve.contracts import (
 )
 from cosyserve.engine.scheduler import told
 from cosyserve.triton.errors import labelled, typed
+from cosyserve.triton.models import unseen
 
 WRITTEN = "error"  # the name of the output
 
@@ -38,7 +38,7 @@ def triton_error(error: Exception) -> pb.TritonError:
 def written(error: Exception) -> pb.Tensor:
     """An error as an output. An error that a decoupled model tells another model of the server
     would keep that one from ever being unloaded (Triton 2.51)."""
-    return pb.Tensor(WRITTEN, np.array([[labelled(told(error)).encode()]], np.object_))
+    return unseen.tensor(WRITTEN, labelled(told(error)).encode())
 
 
 def check(response: Any) -> None:
@@ -47,7 +47,7 @@ def check(response: Any) -> None:
         raise our_error(response.error())
     found = pb.get_output_tensor_by_name(response, WRITTEN)
     if found is not None:
-        raise typed("", found.as_numpy().reshape(-1)[0].decode(), "this server")
+        raise typed("", unseen.data(found).decode(), "this server")
 
 
 def our_error(error: pb.TritonError) -> CosyError:

@@ -20,11 +20,13 @@ from cosyserve.contracts import Floats, LMRequest, SpeechTokens, Voice
 from cosyserve.engine.generation import SEED_MASK
 from cosyserve.engine.token2wav_alone import Playback
 from cosyserve.triton import vocabulary
+from cosyserve.triton.models import unseen
 from cosyserve.triton.models.faults import WRITTEN, check
 from cosyserve.triton.models.skin import Array, Outputs
 from cosyserve.voices import file as voice_file
 
 LM = "tensorrt_llm"
+PIECE = "piece"  # its output for us
 
 
 def ask(
@@ -53,7 +55,8 @@ class InnerLM:
     def __init__(self, *, ours: bool) -> None:
         """`ours`: it is our LM that answers."""
         self._ours = ours
-        self._outputs = ("output_ids", WRITTEN) if ours else ("output_ids",)
+        self._ours = ours
+        self._outputs = (PIECE, WRITTEN) if ours else ("output_ids",)
 
     async def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
         session = uuid.uuid4().hex
@@ -77,8 +80,7 @@ class InnerLM:
                     raise response
                 if not response.has_error() and not response.output_tensors():
                     continue  # Triton's mark of the end
-                ids = output(response, "output_ids").reshape(-1).tolist()
-                tokens = vocabulary.heard([id for id in ids if id < vocabulary.END])
+                tokens = vocabulary.heard([id for id in self._ids(response) if id < vocabulary.END])
                 count += len(tokens)
                 if tokens:
                     yield SpeechTokens(tokens)
@@ -90,6 +92,15 @@ class InnerLM:
                 here.run_in_executor(None, lambda: list(stop.exec(decoupled=True)))
 
     async def close(self) -> None: ...
+
+    def _ids(self, response: Any) -> list[int]:
+        if not self._ours:
+            ids = output(response, "output_ids").reshape(-1)
+        else:
+            check(response)
+            piece = unseen.data(pb.get_output_tensor_by_name(response, PIECE))
+            ids = np.frombuffer(piece, np.int32)
+        return [int(id) for id in ids]
 
     def _request(self, request: LMRequest, session: str, stop: bool = False) -> Any:
         ids = vocabulary.asked(request)

@@ -26,7 +26,7 @@ from cosyserve.contracts import InputError, OverloadError
 from cosyserve.triton.models.faults import triton_error, written
 
 Array = npt.NDArray[Any]
-Outputs = dict[str, Array]
+Outputs = dict[str, Any]  # arrays, or tensors of Triton's
 
 FINAL = pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 LOOK_SECONDS = 0.1  # how often it is looked whether a client has left
@@ -92,7 +92,10 @@ class Skin:
                 raise OverloadError(f"{self._limit} requests are being answered already", 1.0)
             async with aclosing(self.answers(request)) as answers:
                 async for outputs in answers:
-                    tensors = [pb.Tensor(name, array) for name, array in outputs.items()]
+                    tensors = [
+                        array if isinstance(array, pb.Tensor) else pb.Tensor(name, array)
+                        for name, array in outputs.items()
+                    ]
                     sender.send(pb.InferenceResponse(tensors), final=not self.decoupled)
             if self.decoupled:
                 sender.send(None, final=True)

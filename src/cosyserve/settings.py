@@ -22,7 +22,7 @@ class Settings(BaseSettings):
     )
 
     model: str = "test"
-    """A model folder, a Hub name, or `test` (random weights, not speech)."""
+    """A model folder, `nano` (small, English, ours) or `test` (random weights, not speech)."""
     home: Path = Path.home() / ".cosyserve"
     """Where voices and downloaded models are kept."""
     voice_store: str = ""

@@ -11,13 +11,12 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from cosyserve.contracts import CheckpointError, CosyError, OverloadError, Voice
+from cosyserve.contracts import CheckpointError, CosyError, Voice
 from cosyserve.engine.answers import embedded, ready
 from cosyserve.engine.joined import JoinedEngine
 from cosyserve.engine.lm_alone import LMAlone
 from cosyserve.engine.local import describe
 from cosyserve.engine.messages import (
-    LENGTH,
     Cancel,
     Chunk,
     Embed,
@@ -27,6 +26,7 @@ from cosyserve.engine.messages import (
     Stats,
     ToWorker,
     frame,
+    next_body,
     to_worker,
 )
 from cosyserve.engine.number_reader import NumberReader
@@ -70,8 +70,7 @@ class LMWorker:
         self._send(ready(describe(self.model)))
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-                self._take(to_worker.decode(await reader.readexactly(length)))
+                self._take(to_worker.decode(await next_body(reader)))
 
     def _take(self, message: ToWorker) -> None:
         if isinstance(message, Embed):
@@ -85,9 +84,8 @@ class LMWorker:
         try:
             voice = self._voices.take(message.voice_key, message.voice)
             ahead = max(0, len(self._speaking) - self.slots)
-            wait = self._pace.wait(ahead)
-            if wait > self._max_wait or len(self._speaking) >= self.limit:
-                raise OverloadError(f"{ahead} requests are waiting already", max(1.0, wait))
+            full = len(self._speaking) >= self.limit
+            self._pace.check(ahead, full=full, max_wait=self._max_wait)
         except CosyError as error:
             self._send(Failed.of(message.id, error))
             return

@@ -5,6 +5,7 @@ Knows no process and no torch. Arrays travel as the bytes of float32, voices as 
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from dataclasses import astuple
 from typing import Any
@@ -193,3 +194,9 @@ from_worker = msgspec.msgpack.Decoder(FromWorker)
 def frame(message: Any) -> bytes:
     body = msgspec.msgpack.encode(message)
     return LENGTH.pack(len(body)) + body
+
+
+async def next_body(reader: asyncio.StreamReader) -> bytes:
+    """Of the next frame; `asyncio.IncompleteReadError` when the far end has gone."""
+    (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+    return await reader.readexactly(length)

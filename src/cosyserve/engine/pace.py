@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from cosyserve.contracts import OverloadError
+
 REMEMBERED = 16
 ENOUGH = 4
 
@@ -26,6 +28,8 @@ class Pace:
         if len(self._ends) >= ENOUGH:
             self._seconds = (now - self._ends[0]) / (len(self._ends) - 1)
 
-    def wait(self, ahead: int) -> float:
-        """Seconds that somebody waits behind so many; 0 while nothing is known."""
-        return ahead * self._seconds
+    def check(self, ahead: int, *, full: bool, max_wait: float) -> None:
+        """Refuses whoever would wait too long behind so many, or finds no place."""
+        wait = ahead * self._seconds  # 0 while nothing is known
+        if full or wait > max_wait:
+            raise OverloadError(f"{ahead} requests are waiting already", max(1.0, wait))

@@ -30,7 +30,6 @@ from cosyserve.contracts import (
 )
 from cosyserve.engine.arriving import feeding
 from cosyserve.engine.messages import (
-    LENGTH,
     Cancel,
     Chunk,
     Embed,
@@ -45,6 +44,7 @@ from cosyserve.engine.messages import (
     ToWorker,
     frame,
     from_worker,
+    next_body,
 )
 from cosyserve.engine.voice_mirror import SentVoices
 from cosyserve.voices import file as voice_file
@@ -192,8 +192,7 @@ class WorkerEngine:
         reader, self._writer = await asyncio.open_connection(sock=ours)
         try:
             while True:
-                (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-                self._take(from_worker.decode(await reader.readexactly(length)))
+                self._take(from_worker.decode(await next_body(reader)))
         except (asyncio.IncompleteReadError, ConnectionError):
             log.warning("worker %s died", ", ".join(map(str, self.pids)))
         finally:

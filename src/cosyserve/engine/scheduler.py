@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cosyserve.contracts import CosyError, EngineStats, Floats, OverloadError, SpeechRequest
+from cosyserve.contracts import CosyError, EngineStats, Floats, SpeechRequest
 from cosyserve.engine.generation import Generation
 from cosyserve.engine.lm_runner import LMRunner
 from cosyserve.engine.pace import Pace
@@ -123,9 +123,8 @@ class Scheduler:
     def enter(self, request: SpeechRequest, sink: Sink) -> Session:
         """A new session with a place in the queue; it can't run before `begin`."""
         ahead = len(self.waiting)
-        wait = self._pace.wait(ahead)
-        if wait > self.max_wait or ahead + len(self.running) >= self.limit + self.slots:
-            raise OverloadError(f"{ahead} requests are waiting already", max(1.0, wait))
+        full = ahead + len(self.running) >= self.limit + self.slots
+        self._pace.check(ahead, full=full, max_wait=self.max_wait)
         session = Session(request, sink)
         self.waiting.append(session)
         self._opened += 1

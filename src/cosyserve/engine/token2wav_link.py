@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from cosyserve.contracts import CosyError, Floats, Voice, WorkerError
-from cosyserve.engine.messages import LENGTH, Failed, frame
+from cosyserve.engine.messages import Failed, frame, next_body
 from cosyserve.engine.voice_mirror import SentVoices, voice_key
 
 
@@ -111,8 +111,7 @@ class LinkedToken2Wav:
         self._writer.write(frame(message))
 
     async def _receive(self) -> FromToken2Wav:
-        (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
-        message: FromToken2Wav = from_token2wav.decode(await self._reader.readexactly(length))
+        message: FromToken2Wav = from_token2wav.decode(await next_body(self._reader))
         return message
 
     async def _listen(self) -> None:

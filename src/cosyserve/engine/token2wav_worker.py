@@ -10,7 +10,7 @@ import contextlib
 import socket
 
 from cosyserve.contracts import CosyError, VoiceError
-from cosyserve.engine.messages import LENGTH, Failed, frame
+from cosyserve.engine.messages import Failed, frame, next_body
 from cosyserve.engine.scheduler import told
 from cosyserve.engine.token2wav_alone import Stream, Token2WavAlone
 from cosyserve.engine.token2wav_link import (
@@ -41,8 +41,7 @@ class Token2WavWorker:
         self._send(Here(self._fingerprint))
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-                await self._take(to_token2wav.decode(await reader.readexactly(length)))
+                await self._take(to_token2wav.decode(await next_body(reader)))
 
     async def _take(self, message: ToToken2Wav) -> None:
         if isinstance(message, Begin):

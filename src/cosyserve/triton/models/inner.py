@@ -10,7 +10,6 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,11 @@ import triton_python_backend_utils as pb
 from cosyserve.contracts import Floats, LMRequest, SpeechTokens, Voice
 from cosyserve.engine.generation import SEED_MASK
 from cosyserve.engine.token2wav_alone import Playback
+from cosyserve.engine.voice_mirror import voice_bytes
 from cosyserve.triton import vocabulary
 from cosyserve.triton.models import unseen
 from cosyserve.triton.models.faults import WRITTEN, check
 from cosyserve.triton.models.skin import Array, Outputs
-from cosyserve.voices import file as voice_file
 
 LM = "tensorrt_llm"
 PIECE = "piece"  # its output for us
@@ -150,8 +149,7 @@ class InnerStream:
         self, backend: InnerToken2Wav, voice: Voice, stream: bool, about: dict[str, Any]
     ) -> None:
         self._backend, self._stream, self._about = backend, stream, about
-        bare = replace(voice, source=None, source_rate=0)
-        self._voice = np.frombuffer(voice_file.to_bytes(bare), np.uint8)
+        self._voice = np.frombuffer(voice_bytes(voice), np.uint8)
         self._session = uuid.uuid4().hex
         self._playback = Playback()
         self._spoken, self._over = 0, True

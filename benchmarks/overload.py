@@ -3,8 +3,9 @@
     python -m benchmarks.overload [--json FILE]
 
 What a full house serves a second is the capacity; then strangers come at that rate for a minute,
-and then at twice that rate. The model only takes its time, or the machine's other work would decide
-what the capacity is. Last, a worker with the test model is killed under 16 streams.
+and then at twice that rate: first with a model that only takes its time, so that the machine's
+other work does not decide what the capacity is, then with the small voice. Last, a worker with the
+test model is killed under 16 streams.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ STREAMS = 16
 TEXT = "The quick brown fox jumps over the lazy dog. " * 4
 
 
-def crowds(server: Server, seconds: float = SECONDS) -> list[Figure]:
+def crowds(server: Server, name: str, seconds: float = SECONDS) -> list[Figure]:
     full = ("--concurrency", str(FULL_HOUSE))
     bench(server, *full, "--requests", str(FULL_HOUSE))
     house = bench(server, *full, "--requests", "160")["figures"]
@@ -47,14 +48,14 @@ def crowds(server: Server, seconds: float = SECONDS) -> list[Figure]:
     p95 = [figures["total"]["p95"] for figures in (usual, twice)]
     sent = f"{twice['served']} of {twice['requests']} served at {2 * capacity:.1f} a second"
     return [
-        Figure("twice the load: failures but 429", others, 0.0, detail=sent),
+        Figure(f"{name}, twice the load: failures but 429", others, 0.0, detail=sent),
         Figure(
-            "twice the load: p95 / p95 at capacity",
+            f"{name}, twice the load: p95 / p95 at capacity",
             p95[1] / p95[0],
             1.3,
             detail=f"{p95[0]:.2f} and {p95[1]:.2f} s",
         ),
-        Figure("twice the load: ready again after", ready, 1.0, "s"),
+        Figure(f"{name}, twice the load: ready again after", ready, 1.0, "s"),
     ]
 
 
@@ -94,8 +95,10 @@ def death(server: Server) -> list[Figure]:
 
 def measure() -> list[Figure]:
     with paced() as server:
-        figures = crowds(server)
-    with served() as server:
+        figures = crowds(server, "paced")
+    with served(model="nano") as server:
+        figures += crowds(server, "small voice")
+    with served(model="test") as server:
         return figures + death(server)
 
 

@@ -138,10 +138,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of every process")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        repository = Path(folder) / "repository"
-        pairs = [f"slots={CLIENTS}", f"threads={options.threads}"]
-        render(TritonSettings.of(pairs, model_dir=options.model), repository)
-        with TritonProcess(repository, Ports.free()) as server:
+        repository, ports = Path(folder) / "repository", Ports.free()
+        given = (f"slots={CLIENTS}", f"threads={options.threads}", f"grpc=localhost:{ports.grpc}")
+        render(TritonSettings.of(given, model_dir=options.model), repository)
+        with TritonProcess(repository, ports) as server:
             server.wait_ready()
             table = asyncio.run(measure(options, f"localhost:{server.ports.grpc}"))
     Console().print(table)

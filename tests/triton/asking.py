@@ -18,6 +18,10 @@ def asking(served: Served, ask: Callable[[TritonClient], Awaitable[Result]]) -> 
         client = TritonClient(served.grpc)
         try:
             return await ask(client)
+        except Exception as error:
+            if served.process.log.exists():  # it is gone with a server that was replaced
+                error.add_note(f"the end of the server's log:\n{served.process.tail()}")
+            raise
         finally:
             await client.close()
 

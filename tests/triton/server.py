@@ -43,8 +43,10 @@ class Served:
 def serving(folder: Path, model: str = "test", *settings: str) -> Iterator[Served]:
     """`model`: a model folder, or `test`; `settings`: key=value."""
     repository, voices = folder / "repository", folder / "voices"
-    render(TritonSettings.of([*settings, f"voices={voices}"], model_dir=model), repository)
+    ports = Ports.free()
+    given = [*settings, f"voices={voices}", f"grpc=localhost:{ports.grpc}"]
+    render(TritonSettings.of(given, model_dir=model), repository)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with TritonProcess(repository, Ports.free(), ["--exit-timeout-secs=5"]) as process:
+    with TritonProcess(repository, ports, ["--exit-timeout-secs=5"]) as process:
         process.wait_ready()
         yield Served(process, repository, voices)

@@ -51,10 +51,11 @@ def dit(folder: Path) -> Model:
 
 @pytest.fixture(scope="module")
 def keeper(folder: Path) -> Iterator[TritonKeeper]:
-    settings = TritonSettings.of([*SMALL, "dtype=float32"], model_dir=str(folder))
+    ports = Ports.free()
+    given = [*SMALL, "dtype=float32", f"grpc=localhost:{ports.grpc}"]
     repository = folder.parent / "repository"
-    render(settings, repository)
-    kept = TritonKeeper(repository, Ports.free())
+    render(TritonSettings.of(given, model_dir=str(folder)), repository)
+    kept = TritonKeeper(repository, ports)
     try:
         kept.server.wait_ready()
         yield kept

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import Audio, whisper_log_mel
-from cosyserve.contracts import CosyError, Floats, InputError, LMRequest, Voice, VoiceError
+from cosyserve.contracts import (
+    CosyError,
+    Floats,
+    InputError,
+    LMRequest,
+    OverloadError,
+    Voice,
+    VoiceError,
+)
 from cosyserve.engine.generation import Generation
 from cosyserve.engine.hops import hop_ends
 from cosyserve.engine.lm_runner import LMRunner
@@ -106,6 +114,25 @@ def test_a_broken_recording_fails_alone(served: Served) -> None:
 
 
 # token2wav
+
+
+def test_whoever_has_waited_too_long_is_told(served: Served) -> None:
+    wave = np.concatenate([recordings()[3]] * 4)
+    given = {"reference_wav": wave[None], "reference_wav_len": one(len(wave), np.int32)}
+
+    async def listen(client: TritonClient, microseconds: int) -> int:
+        limit = {"timeout": microseconds}
+        answers = client.stream("audio_tokenizer", given, parameters=limit, **LIMITS)
+        return len([answer async for answer in answers])
+
+    async def together(client: TritonClient) -> list[int | BaseException]:
+        impatient = [listen(client, 1) for _ in range(7)]
+        return await asyncio.gather(*impatient, return_exceptions=True)
+
+    found = asking(served, together)
+    assert any(isinstance(end, OverloadError) for end in found)  # behind the first one
+    assert all(isinstance(end, OverloadError) or end == 1 for end in found), found
+    assert asking(served, lambda client: listen(client, 30_000_000)) == 1
 
 
 def spoken(count: int, seed: int) -> list[int]:

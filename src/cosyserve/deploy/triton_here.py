@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from cosyserve.deploy.triton_repository import render
@@ -22,7 +23,7 @@ def triton_here(settings: TritonSettings) -> Iterator[str]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="cosyserve-repository-") as folder:
         repository, ports = Path(folder) / "repository", Ports.free()
-        render(settings, repository)
+        render(replace(settings, grpc=f"localhost:{ports.grpc}"), repository)
         keeper = TritonKeeper(repository, ports)
         try:
             keeper.server.wait_ready()

@@ -146,6 +146,7 @@ def _speaking(
         max_requests=settings.max_requests,
         voice_cache_bytes=settings.voice_cache_bytes,
         triton_backend=settings.triton_backend,
+        grpc=settings.grpc,
         llm_url=settings.llm_url,
         llm_model=settings.llm_model,
         llm_prompt=settings.llm_prompt,
@@ -153,8 +154,7 @@ def _speaking(
 
 
 def _llm(settings: TritonSettings) -> pb.ModelConfig:
-    outputs: list[Tensor] = [*LLM_OUTPUTS, ("piece", "BF16", [-1]), ("error", "BF16", [-1])]
-    model = _model("tensorrt_llm", LLM, outputs, settings)
+    model = _model("tensorrt_llm", LLM, LLM_OUTPUTS, settings)
     model.model_transaction_policy.decoupled = True
     return _python(
         model,

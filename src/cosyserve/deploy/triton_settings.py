@@ -25,6 +25,7 @@ class TritonSettings:
     triton_backend: Literal["python", "tensorrtllm"] = _knob(
         "python", "of tensorrt_llm: ours, or Triton's own, which needs an engine"
     )
+    grpc: str = _knob("localhost:8001", "the server's gRPC side, as the server itself sees it")
     decoupled_mode: bool = _knob(True, "whether the main model streams; its alias does the other")
     triton_max_batch_size: int = _knob(16, "requests per batch", least=1, most=1024)
     max_queue_delay_microseconds: int = _knob(0, "how long a batch may wait to grow", least=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -74,9 +74,18 @@ class TritonClient:
         first_seconds: float,
         between_seconds: float,
         request_id: str = "",
+        outputs: Sequence[str] = (),
+        parameters: Mapping[str, int] | None = None,
     ) -> AsyncGenerator[dict[str, Array], None]:
-        """Every answer as it comes, of a decoupled model or another. Closing it cancels."""
+        """Every answer as it comes, of a decoupled model or another. Closing it cancels.
+
+        `outputs`: those that are wanted, when not all are.
+        """
         request = _request(model, inputs, request_id)
+        for name in outputs:
+            request.outputs.add(name=name)
+        for key, value in (parameters or {}).items():
+            request.parameters[key].int64_param = value
         request.parameters["triton_enable_empty_final_response"].bool_param = True
 
         async def requests() -> AsyncIterator[Any]:
@@ -98,8 +107,8 @@ class TritonClient:
                     failure = typed("", answer.error_message, self.address)
                 elif response.outputs:
                     with self._told():
-                        outputs = _outputs(response)
-                    yield outputs
+                        found = _outputs(response)
+                    yield found
                     limit = between_seconds
                 ended = response.parameters["triton_final_response"].bool_param
         finally:

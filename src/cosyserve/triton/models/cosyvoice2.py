@@ -6,8 +6,6 @@ is not.
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -15,36 +13,28 @@ from typing import Any
 
 import numpy as np
 
-from cosyserve.audio import Audio
 from cosyserve.backends.openai_llm import LLMServer, OpenAILLM
-from cosyserve.contracts import AudioChunk, Floats, InputError, LMBackend, Voice
+from cosyserve.contracts import AudioChunk, Floats, InputError, LMBackend
 from cosyserve.engine.joined import JoinedEngine
-from cosyserve.engine.local import describe
 from cosyserve.engine.number_reader import NumberReader
 from cosyserve.models.model import Model
-from cosyserve.triton import vocabulary
-from cosyserve.triton.models.inner import InnerLM, InnerToken2Wav, ask, output
+from cosyserve.triton.models.given_voice import GivenVoice
+from cosyserve.triton.models.inner import InnerLM, InnerToken2Wav
 from cosyserve.triton.models.loading import load
 from cosyserve.triton.models.skin import Outputs, Request, Skin
 from cosyserve.triton.options import speech_request
-from cosyserve.voices import file as voice_file
-from cosyserve.voices.enroll import PROMPT_RATE, check_recording, heard
-from cosyserve.voices.library import VoiceLibrary
-from cosyserve.voices.lru import ByteLRU
-from cosyserve.voices.store import DEFAULT, open_store
 
 
 class TritonPythonModel(Skin):
     def prepare(self) -> None:
-        self.model = load(self.settings)
-        shipped = describe(self.model).voices
-        self.library = VoiceLibrary(open_store(self.settings["voices"]), lambda: shipped)
-        self.recorded: ByteLRU[Voice] = ByteLRU(int(self.settings["voice_cache_bytes"]))
-        assert self.model.config.flow
-        lookahead = self.model.config.flow.encoder.lookahead
+        model = load(self.settings)
+        cache_bytes = int(self.settings["voice_cache_bytes"])
+        self.voice = GivenVoice(model, self.settings["voices"], cache_bytes)
+        assert model.config.flow
+        lookahead = model.config.flow.encoder.lookahead
         token2wav = InnerToken2Wav(self.settings["token2wav"], lookahead)
-        lm = _lm(self.settings, self.model)
-        self.engine = JoinedEngine(self.model, lm, token2wav, NumberReader())
+        lm = _lm(self.settings, model)
+        self.engine = JoinedEngine(model, lm, token2wav, NumberReader())
 
     async def answers(self, request: Request) -> AsyncGenerator[Outputs, None]:
         request.need("target_text")
@@ -52,10 +42,7 @@ class TritonPythonModel(Skin):
         if len(text) > most:
             raise InputError(f"target_text has {len(text)} characters, at most {most} are taken")
         speech = speech_request(
-            text,
-            await self._voice(request),
-            request.text("options"),
-            stream=self.decoupled,
+            text, await self.voice.of(request), request.text("options"), stream=self.decoupled
         )
         async with aclosing(self.engine.open(speech)) as chunks:
             if self.decoupled:
@@ -65,50 +52,10 @@ class TritonPythonModel(Skin):
                 spoken = [chunk async for chunk in chunks]
                 yield _outputs(np.concatenate([chunk.samples for chunk in spoken]), spoken)
 
-    async def _voice(self, request: Request) -> Voice:
-        """A voice file, a recording, a voice of the store, or else the model's own."""
-        if (packed := request.array("voice")) is not None:
-            return voice_file.from_bytes(packed.tobytes(), "voice")
-        wave = request.wave()
-        if wave is None:
-            name = request.text("voice_id") or DEFAULT
-            if name == DEFAULT:  # of the model: no store is asked
-                return self.library.get(name)
-            return await asyncio.to_thread(self.library.get, name)
-        text = request.text("reference_text")
-        key = hashlib.sha256(text.encode() + b"\0" + wave.tobytes()).hexdigest()
-        voice = self.recorded.get(key)
-        if voice is None:
-            voice = await self._learn(wave, text)
-            self.recorded.put(key, voice, voice.mel.nbytes)
-        return voice
-
-    async def _learn(self, wave: Floats, text: str) -> Voice:
-        audio = Audio(wave, PROMPT_RATE)
-        check_recording(audio)
-        length = np.array([len(wave)], np.int32)
-        recording: Outputs = {"reference_wav": wave}
-        tokens, embedding = await asyncio.gather(
-            ask(
-                "audio_tokenizer",
-                recording | {"reference_wav_len": length},
-                ("prompt_speech_tokens",),
-            ).async_exec(),
-            ask("speaker_embedding", recording, ("embedding",)).async_exec(),
-        )
-        return await asyncio.to_thread(
-            heard,
-            self.model.config,
-            audio,
-            text,
-            np.array(vocabulary.heard(output(tokens, "prompt_speech_tokens").tolist()), np.int32),
-            output(embedding, "embedding"),
-        )
-
 
 def _lm(settings: dict[str, str], model: Model) -> LMBackend:
     if not settings["llm_url"]:
-        return InnerLM(ours=settings["triton_backend"] == "python")
+        return InnerLM(settings["grpc"], ours=settings["triton_backend"] == "python")
     tokenizer = model.text_tokenizer
     assert tokenizer
     server = LLMServer(

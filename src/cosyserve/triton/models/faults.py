@@ -17,9 +17,6 @@ from cosyserve.contracts import (
 )
 from cosyserve.engine.scheduler import told
 from cosyserve.triton.errors import labelled, typed
-from cosyserve.triton.models import unseen
-
-WRITTEN = "error"  # the name of the output
 
 
 def triton_error(error: Exception) -> pb.TritonError:
@@ -35,19 +32,10 @@ def triton_error(error: Exception) -> pb.TritonError:
     return kinds(message, kinds.INTERNAL)
 
 
-def written(error: Exception) -> pb.Tensor:
-    """An error as an output. An error that a decoupled model tells another model of the server
-    would keep that one from ever being unloaded (Triton 2.51)."""
-    return unseen.tensor(WRITTEN, labelled(told(error)).encode())
-
-
 def check(response: Any) -> None:
     """Raises what another model complains of."""
     if response.has_error():
         raise our_error(response.error())
-    found = pb.get_output_tensor_by_name(response, WRITTEN)
-    if found is not None:
-        raise typed("", unseen.data(found).decode(), "this server")
 
 
 def our_error(error: pb.TritonError) -> CosyError:

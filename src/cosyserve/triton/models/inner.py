@@ -1,7 +1,8 @@
 """The LM and the token2wav of the same Triton server, as the two backends of the joined engine.
 
-Knows tensors and names of models, no text. Triton can't cancel a request between models: one that
-is no longer wanted is named in the parameter `cancel` of another, by a token made here.
+Knows tensors and names of models, no text. Triton can't cancel a request between models: one to
+token2wav that is no longer wanted is named in the parameter `cancel` of another, by a token made
+here.
 """
 
 from __future__ import annotations
@@ -10,22 +11,24 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb
 
-from cosyserve.contracts import Floats, LMRequest, SpeechTokens, Voice
+from cosyserve.contracts import Floats, LMRequest, SpeechTokens, Voice, WorkerError
 from cosyserve.engine.generation import SEED_MASK
 from cosyserve.engine.token2wav_alone import Playback
 from cosyserve.engine.voice_mirror import voice_bytes
 from cosyserve.triton import vocabulary
-from cosyserve.triton.models import unseen
-from cosyserve.triton.models.faults import WRITTEN, check
+from cosyserve.triton.client import TritonClient
+from cosyserve.triton.models.faults import check
 from cosyserve.triton.models.skin import Array, Outputs
 
 LM = "tensorrt_llm"
-PIECE = "piece"  # its output for us
+SILENT_SECONDS = 60.0  # an LM that says nothing for so long is dead: a slot is waited for less
 
 
 def ask(
@@ -49,59 +52,48 @@ def output(response: Any, name: str) -> Array:
 
 
 class InnerLM:
-    """Implements `contracts.LMBackend`, over the tensors of the TensorRT-LLM backend."""
+    """Implements `contracts.LMBackend`, over the tensors of the TensorRT-LLM backend.
 
-    def __init__(self, *, ours: bool) -> None:
+    Asks by way of the server's own gRPC side: Triton's streams between models stop all of a
+    process when several are open at once, and hold on to the work when nobody listens.
+    """
+
+    def __init__(self, address: str, *, ours: bool) -> None:
         """`ours`: it is our LM that answers."""
-        self._ours = ours
-        self._ours = ours
-        self._outputs = (PIECE, WRITTEN) if ours else ("output_ids",)
+        self._address, self._ours = address, ours
+
+    @cached_property
+    def _client(self) -> TritonClient:
+        return TritonClient(self._address)
 
     async def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
-        session = uuid.uuid4().hex
-        here = asyncio.get_running_loop()
-        found: asyncio.Queue[Any] = asyncio.Queue()
-        call = self._request(request, session)
-
-        def listen() -> None:
-            try:
-                for response in call.exec(decoupled=True):
-                    here.call_soon_threadsafe(found.put_nowait, response)
-            except Exception as error:
-                here.call_soon_threadsafe(found.put_nowait, error)
-            here.call_soon_threadsafe(found.put_nowait, None)
-
-        here.run_in_executor(None, listen)
-        count, over = 0, False
+        pace = {"first": request.first, "every": request.every}
+        answers = self._client.stream(
+            LM,
+            self._inputs(request),
+            first_seconds=SILENT_SECONDS,
+            between_seconds=SILENT_SECONDS,
+            outputs=("output_ids",),
+            parameters=pace if self._ours else None,
+        )
+        count = 0
         try:
-            while (response := await found.get()) is not None:
-                if isinstance(response, Exception):
-                    raise response
-                if not response.has_error() and not response.output_tensors():
-                    continue  # Triton's mark of the end
-                tokens = vocabulary.heard([id for id in self._ids(response) if id < vocabulary.END])
-                count += len(tokens)
-                if tokens:
-                    yield SpeechTokens(tokens)
-            over = True
-            yield SpeechTokens((), "length" if count >= request.most else "stop")
-        finally:
-            if not over:
-                stop = self._request(request, session, stop=True)
-                here.run_in_executor(None, lambda: list(stop.exec(decoupled=True)))
+            async with aclosing(answers):
+                async for answer in answers:
+                    ids = answer["output_ids"].reshape(-1).tolist()
+                    tokens = vocabulary.heard([id for id in ids if id < vocabulary.END])
+                    count += len(tokens)
+                    if tokens:
+                        yield SpeechTokens(tokens)
+        except WorkerError as error:
+            where = f"cosyvoice2 asks for {LM} at the address in its setting `grpc`"
+            raise WorkerError(f"{error} ({where})") from error
+        yield SpeechTokens((), "length" if count >= request.most else "stop")
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        await self._client.close()
 
-    def _ids(self, response: Any) -> list[int]:
-        if not self._ours:
-            ids = output(response, "output_ids").reshape(-1)
-        else:
-            check(response)
-            piece = unseen.data(pb.get_output_tensor_by_name(response, PIECE))
-            ids = np.frombuffer(piece, np.int32)
-        return [int(id) for id in ids]
-
-    def _request(self, request: LMRequest, session: str, stop: bool = False) -> Any:
+    def _inputs(self, request: LMRequest) -> Outputs:
         ids = vocabulary.asked(request)
         inputs: Outputs = {
             "input_ids": np.array(ids, np.int32),
@@ -113,18 +105,9 @@ class InnerLM:
             "random_seed": np.array([request.seed & SEED_MASK], np.uint64),
             "streaming": np.array([True]),
         }
-        if not self._ours:  # ours knows its end, and is stopped by `cancel`
+        if not self._ours:  # ours knows its end
             inputs["end_id"] = inputs["pad_id"] = np.array([vocabulary.END], np.int32)
-            inputs["stop"] = np.array([stop])
-        return ask(
-            LM,
-            inputs,
-            self._outputs,
-            session,
-            first=request.first,
-            every=request.every,
-            **({"cancel": session} if stop else {}),
-        )
+        return {name: array[None] for name, array in inputs.items()}
 
 
 class InnerToken2Wav:

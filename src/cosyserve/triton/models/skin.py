@@ -23,10 +23,10 @@ import numpy.typing as npt
 import triton_python_backend_utils as pb
 
 from cosyserve.contracts import InputError, OverloadError
-from cosyserve.triton.models.faults import triton_error, written
+from cosyserve.triton.models.faults import triton_error
 
 Array = npt.NDArray[Any]
-Outputs = dict[str, Any]  # arrays, or tensors of Triton's
+Outputs = dict[str, Array]
 
 FINAL = pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 LOOK_SECONDS = 0.1  # how often it is looked whether a client has left
@@ -92,10 +92,7 @@ class Skin:
                 raise OverloadError(f"{self._limit} requests are being answered already", 1.0)
             async with aclosing(self.answers(request)) as answers:
                 async for outputs in answers:
-                    tensors = [
-                        array if isinstance(array, pb.Tensor) else pb.Tensor(name, array)
-                        for name, array in outputs.items()
-                    ]
+                    tensors = [pb.Tensor(name, array) for name, array in outputs.items()]
                     sender.send(pb.InferenceResponse(tensors), final=not self.decoupled)
             if self.decoupled:
                 sender.send(None, final=True)
@@ -103,10 +100,7 @@ class Skin:
             error = pb.TritonError("cancelled", pb.TritonError.CANCELLED)
             sender.send(None if self.decoupled else _failed(error), final=True)
         except Exception as error:
-            if self.decoupled and "session" in request.parameters:
-                sender.send(pb.InferenceResponse([written(error)]), final=True)
-            else:
-                sender.send(_failed(triton_error(error)), final=True)
+            sender.send(_failed(triton_error(error)), final=True)
 
     def _cancel(self, session: str) -> None:
         for task, (_, theirs) in list(self._tasks.items()):

@@ -15,8 +15,6 @@ from cosyserve.contracts import CosyError, InputError, LMRequest, Sampling
 from cosyserve.engine.hops import NEVER
 from cosyserve.engine.lm_alone import LMAlone
 from cosyserve.triton import vocabulary
-from cosyserve.triton.models import unseen
-from cosyserve.triton.models.inner import PIECE
 from cosyserve.triton.models.loading import load
 from cosyserve.triton.models.skin import Outputs, Request, Skin
 
@@ -42,11 +40,7 @@ class TritonPythonModel(Skin):
                 if piece.finish == "error":
                     raise CosyError("the speech LM computed NaN: its weights are broken")
                 total += sum(piece.log_probs)
-                if "session" in request.parameters:  # another model of this server asks
-                    ids = np.array(vocabulary.spoken(piece.ids), np.int32)
-                    yield {PIECE: unseen.tensor(PIECE, ids.tobytes())}
-                else:
-                    yield _outputs(piece.ids, piece.log_probs, total)
+                yield _outputs(piece.ids, piece.log_probs, total)
 
 
 def _asked(request: Request, usual: Sampling) -> LMRequest:

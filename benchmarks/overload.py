@@ -24,18 +24,19 @@ from benchmarks.servers import Server, bench, paced, served
 SECONDS = 60
 FULL_HOUSE = 16  # at once: all slots taken, and some wait
 STREAMS = 16
+ENGLISH = ("--language", "en")  # the small voice speaks nothing else
 TEXT = "The quick brown fox jumps over the lazy dog. " * 4
 
 
 def crowds(server: Server, name: str, seconds: float = SECONDS) -> list[Figure]:
-    full = ("--concurrency", str(FULL_HOUSE))
+    full = ("--concurrency", str(FULL_HOUSE), *ENGLISH)
     bench(server, *full, "--requests", str(FULL_HOUSE))
     house = bench(server, *full, "--requests", "160")["figures"]
     capacity = house["served"] / house["wall_seconds"]
 
     def strangers(rate: float) -> dict[str, Any]:
         count = str(int(rate * seconds))
-        report = bench(server, "--rate", f"{rate:.3f}", "--requests", count)
+        report = bench(server, "--rate", f"{rate:.3f}", "--requests", count, *ENGLISH)
         figures: dict[str, Any] = report["figures"]
         return figures
 

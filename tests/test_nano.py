@@ -12,7 +12,7 @@ import pytest
 
 import cosyserve
 from cosyserve.audio import resample, whisper_log_mel
-from cosyserve.contracts import SAMPLE_RATE, SAMPLES_PER_TOKEN, Voice
+from cosyserve.contracts import SAMPLE_RATE, SAMPLES_PER_TOKEN, InputError, Voice
 from cosyserve.engine.token2wav import Token2Wav
 from cosyserve.engine.tts import TTS
 from cosyserve.models import shipped
@@ -64,6 +64,17 @@ def test_text_takes_the_time_that_speech_takes(nano: TTS) -> None:
 
 def test_longer_text_takes_longer(nano: TTS) -> None:
     assert len(nano.say("Yes, of course.")) < len(nano.say(SENTENCE)) / 1.5
+
+
+@pytest.mark.parametrize("text", ["早上好。", "请把窗户关上，外面开始下雨了。", "Добрый день!"])
+def test_what_it_can_not_read_is_refused(nano: TTS, text: str) -> None:
+    with pytest.raises(InputError, match="knows no sound"):
+        nano.say(text)
+
+
+def test_what_it_can_read_is_said(nano: TTS) -> None:
+    strange = f"{SENTENCE} 外面开始下雨了。"
+    assert 1.5 < len(nano.say(strange)) / SAMPLE_RATE < 4.0
 
 
 def test_presets_are_of_every_kind(presets: dict[str, Voice]) -> None:

@@ -42,6 +42,16 @@ def test_a_few_sentences_are_a_mixture() -> None:
     assert ids == ["en-01", "en-02", "en-03", "en-04", "zh-01"]
 
 
+@pytest.mark.parametrize(("language", "texts"), [("en", ENGLISH), ("zh", MANDARIN)])
+def test_sentences_of_one_language(language: str, texts: tuple[str, ...]) -> None:
+    assert [item.text for item in Sentences(language).items(None)] == list(texts)
+
+
+def test_a_language_without_sentences_is_refused() -> None:
+    with pytest.raises(InputError, match="sentences in en and zh, not in 'fr'"):
+        Sentences("fr")
+
+
 def test_a_manifest_names_recordings_relative_to_itself(tmp_path: Path) -> None:
     source = manifest(
         tmp_path, "a|What I said.|prompts/one.wav|你好。", "", "b|x|prompts/one.wav|y"

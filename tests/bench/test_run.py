@@ -91,9 +91,9 @@ def test_an_open_loop_sends_when_it_is_time(server: ScriptedServer) -> None:
     report = bench(server, script, OpenLoop(rate=40, seed=3), requests=20)
     due = np.array(poisson_times(40, 20, seed=3))
     sent = np.array([sample.sent for sample in report.samples])
-    assert np.abs(sent - due).max() < LATE
+    assert np.abs(sent - due).max() < 2 * LATE
     came = np.array(server.came) - server.came[0]
-    assert np.abs(came - (due - due[0])).max() < LATE
+    assert np.abs(came - (due - due[0])).max() < 2 * LATE
     assert server.most_inside > 10
 
 

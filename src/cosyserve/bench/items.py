@@ -48,11 +48,19 @@ class Item:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Our own, short and long, one in five in Mandarin."""
+    """Our own, short and long, one in five in Mandarin; or in one `language` alone."""
+
+    language: str = ""
+
+    def __post_init__(self) -> None:
+        if self.language not in ("", "en", "zh"):
+            raise InputError(f"there are sentences in en and zh, not in {self.language!r:.40}")
 
     def items(self, limit: int | None) -> list[Item]:
         english = [Item(f"en-{n:02}", text) for n, text in enumerate(ENGLISH, start=1)]
         mandarin = [Item(f"zh-{n:02}", text) for n, text in enumerate(MANDARIN, start=1)]
+        if self.language:
+            return (english if self.language == "en" else mandarin)[:limit]
         share = len(english) // len(mandarin)
         mixed: list[Item] = []
         for n, item in enumerate(mandarin):

@@ -1,6 +1,6 @@
 """Sentences to speak when none are given: from one word to a paragraph, with what is hard to read.
 
-Knows nothing of voices; a voice that speaks one language only will speak all of them somehow.
+Knows nothing of voices.
 """
 
 from __future__ import annotations

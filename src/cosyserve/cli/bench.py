@@ -23,6 +23,9 @@ def bench(
     rate: Annotated[float | None, typer.Option(help="Open loop: requests per second.")] = None,
     seed: Annotated[int, typer.Option(help="Of the open loop's arrivals.")] = 0,
     requests: Annotated[int | None, typer.Option(help="Default: each item once.")] = None,
+    language: Annotated[
+        str, typer.Option(help="Of the built-in sentences: en or zh. Default: both.")
+    ] = "",
     manifest: Annotated[
         Path | None, typer.Option(help="Lines of id|prompt_text|prompt_wav|target_text.")
     ] = None,
@@ -40,7 +43,7 @@ def bench(
     from cosyserve import bench as benches
 
     load = benches.ClosedLoop(concurrency) if rate is None else benches.OpenLoop(rate, seed)
-    source: benches.Manifest | benches.HubDataset | benches.Sentences = benches.Sentences()
+    source: benches.Manifest | benches.HubDataset | benches.Sentences = benches.Sentences(language)
     if manifest is not None:
         source = benches.Manifest(manifest)
     elif dataset is not None:

@@ -52,6 +52,8 @@ def questions(
     )
     found = []
     for number, part in enumerate(parts):
+        if not tokenizer.speaks(part):
+            continue
         ids = encode(tokenizer, part, config.lm.text_vocab)
         asked = LMRequest(
             (*lead, *ids),
@@ -61,13 +63,13 @@ def questions(
             request.sampling or config.sampling,
         )
         found.append(Question(asked, len(ids)))
+    if parts and not found:
+        raise InputError("the model knows no sound for any character of the text")
     return found
 
 
 def _lengths(config: LMConfig, text_tokens: int, room: int, positions: int) -> tuple[int, int]:
     """How many speech tokens at least and at most, where so many positions are left."""
-    if not text_tokens:
-        raise InputError("the model knows no sound for any character of the text")
     least, most = (int(per_text * text_tokens) for per_text in config.speech_per_text)
     most = min(most, room, positions - 2)  # start and task
     if most < max(1, least // 2):

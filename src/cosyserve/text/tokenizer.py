@@ -15,7 +15,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from cosyserve.contracts import CheckpointError, InputError
 from cosyserve.text.byte_level import BYTE_NAMES, joints, to_bytes
-from cosyserve.text.pronouncer import Pronouncer
+from cosyserve.text.pronouncer import PAUSES, Pronouncer
 from cosyserve.text.special import SPECIAL_TOKENS
 
 _WORDS = (
@@ -86,6 +86,10 @@ class TextTokenizer:
         except TypeError as error:  # what the library makes of a str that UTF-8 can't hold
             raise InputError("text holds half a surrogate pair: send valid Unicode") from error
         return ids
+
+    def speaks(self, text: str) -> bool:
+        """Whether there is a sound in the text, for a model that reads sounds."""
+        return self.pronouncer is None or bool(self.pronouncer(text).strip(f"{PAUSES} "))
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         text: str = self._bpe.decode(ids, skip_special_tokens=skip_special)

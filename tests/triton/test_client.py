@@ -127,6 +127,14 @@ def test_an_answer_that_takes_too_long(connect: Callable[[], Client]) -> None:
     assert time.monotonic() - begun < 1.5
 
 
+def test_a_proxy_of_the_environment_is_not_asked(
+    connect: Callable[[], Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    assert asked(connect, lambda c: c.infer(OFFLINE, orders(chunks=1), seconds=10))
+
+
 def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"

@@ -21,6 +21,8 @@ OPTIONS = (
     # A server that is back is to be found at once.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # A proxy that the environment names is for the world outside.
+    ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
 )

@@ -26,7 +26,7 @@ class TritonHTTPClient:
         """`url` is the server's HTTP side; `http://` may be left out."""
         self.address = url if "://" in url else f"http://{url}"
         with self._told():
-            self._http = httpx.AsyncClient(base_url=self.address)
+            self._http = httpx.AsyncClient(base_url=self.address, trust_env=False)
 
     async def close(self) -> None:
         await self._http.aclose()

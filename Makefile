@@ -1,41 +1,47 @@
 # Two commands on a fresh machine: `make serve` and `make test`.
 # Both make .venv first, with the versions pinned in constraints.txt; a second run is quick.
+# To serve takes less than to test: no Triton server, no tools.
 
 # The first Python that can make a virtual environment; PYTHON=... overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12; do \
 	$$p -c 'import venv, ensurepip' >/dev/null 2>&1 && { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+SERVER := $(VENV)/.server
+ALL := $(VENV)/.all
+INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
 .PHONY: venv serve triton test lint bench clean
 
-venv: $(STAMP)
+venv: $(ALL)
 
-$(STAMP): pyproject.toml constraints.txt
+$(SERVER): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "cosyserve needs Python 3.11 or 3.12 with the venv module." \
 		"Install one (Debian: apt-get install python3-venv) or pass PYTHON=/path/to/python."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
-	PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check \
-		--editable '.[server,triton,bench,dev]'
+	$(INSTALL) --upgrade pip
+	$(INSTALL) --editable '.[server]'
 	@touch $@
 
-serve: $(STAMP)
+$(ALL): $(SERVER)
+	$(INSTALL) --editable '.[server,triton,bench,dev]'
+	@touch $@
+
+serve: $(SERVER)
 	$(BIN)/cosyserve serve
 
-triton: $(STAMP)
+triton: $(ALL)
 	$(BIN)/cosyserve serve --triton
 
-test: $(STAMP)
+test: $(ALL)
 	$(BIN)/python -m pytest
 
-lint: $(STAMP)
+lint: $(ALL)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP)
+bench: $(ALL)
 	$(BIN)/python -m benchmarks.models
 
 clean:

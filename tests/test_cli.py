@@ -168,3 +168,21 @@ def test_prepare_then_speak(cosyserve: Command, cosyvoice2_folder: Path) -> None
 def test_doctor_names_what_is_missing(cosyserve: Command, hugging_face_lm_folder: Path) -> None:
     run = cosyserve("doctor", "--model", str(hugging_face_lm_folder), status=1)
     assert b"no flow" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "package", "extra"),
+    [
+        (("bench",), "httpx", "bench"),
+        (("serve", "--port", "0"), "uvicorn", "server"),
+        (("deploy", "triton", "--model", "test", "--out", "repo"), "tritonclient", "triton"),
+    ],
+)
+def test_a_package_that_is_not_installed_is_named(
+    home: Path, words: tuple[str, ...], package: str, extra: str
+) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; from cosyserve.cli import main; main()"
+    command = [sys.executable, "-c", code, *words]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert found.stderr.strip().endswith(f"pip install 'cosyserve[{extra}]'")

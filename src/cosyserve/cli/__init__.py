@@ -11,6 +11,7 @@ import sys
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from cosyserve import __version__
 from cosyserve.cli.bench import bench
@@ -22,6 +23,12 @@ from cosyserve.cli.say import say
 from cosyserve.cli.serve import serve
 from cosyserve.cli.voice import voices
 from cosyserve.contracts import CosyError
+
+EXTRAS = {  # packages that not everybody needs, and what brings them along
+    **dict.fromkeys(("fastapi", "msgspec", "prometheus_client", "redis", "uvicorn"), "server"),
+    **dict.fromkeys(("google", "grpc", "tritonclient"), "triton"),
+    **dict.fromkeys(("httpx", "matplotlib"), "bench"),
+}
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -49,6 +56,13 @@ def main() -> None:
         app()
     except CosyError as error:
         note.print(f"[red]error:[/red] {error}", soft_wrap=True)
+        raise SystemExit(2) from None
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        wanted = f"pip install 'cosyserve[{EXTRAS[package]}]'"
+        note.print(f"[red]error:[/red] {package} is not installed: {escape(wanted)}")
         raise SystemExit(2) from None
     except BrokenPipeError:  # whoever read our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tests import published
 from tests.triton.scripted import Scripted, scripted
 
 torch.set_num_threads(1)  # tests are small: threads only wait for each other
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # as long as nobody has imported triton
 
 
 @pytest.fixture(scope="session")

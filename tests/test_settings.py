@@ -40,7 +40,13 @@ def test_every_setting_is_documented_with_its_default() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("PORT", "http"), ("SLOTS", "0"), ("DTYPE", "int8"), ("MAX_REQUEST_SECONDS", "-1")],
+    [
+        ("PORT", "http"),
+        ("SLOTS", "-1"),
+        ("PROFILE", "speed"),
+        ("DTYPE", "int8"),
+        ("MAX_REQUEST_SECONDS", "-1"),
+    ],
 )
 def test_nonsense_names_its_variable(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch

@@ -27,6 +27,7 @@ SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * SAMPLES_PER_FRAME  # 960
 MEL_BINS = 80
 MAX_PROMPT_SECONDS = 30.0
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
+MAX_WINDOW = 64  # drawn ids that are remembered for `Sampling`
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 
@@ -97,8 +98,10 @@ class Sampling:
     def __post_init__(self) -> None:
         if not 0.0 < self.top_p <= 1.0:
             raise InputError(f"top_p must be in (0, 1], got {self.top_p}")
-        if self.top_k < 1 or self.window < 1:
-            raise InputError("top_k and window must be at least 1")
+        if self.top_k < 1:
+            raise InputError("top_k must be at least 1")
+        if not 1 <= self.window <= MAX_WINDOW:
+            raise InputError(f"window must be 1..{MAX_WINDOW}, got {self.window}")
 
 
 @dataclass(frozen=True, eq=False)

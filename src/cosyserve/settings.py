@@ -37,7 +37,7 @@ class Settings(BaseSettings):
     token2wav_device: str = ""
     """Of flow and vocoder alone."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Precision of LM and flow; `auto` is what the model folder holds."""
+    """Precision of LM and flow; `auto` is bfloat16 on a GPU, and on a CPU what the folder holds."""
     threads: int = Field(default=0, ge=0)
     """CPU threads of torch; 0 = as many as torch likes."""
 
@@ -48,8 +48,10 @@ class Settings(BaseSettings):
     api_keys: SecretStr = SecretStr("")
     """Keys that clients must send, separated by commas; empty: anybody may ask."""
 
-    slots: int = Field(default=8, ge=1)
-    """Requests that a worker computes at once."""
+    profile: Literal["latency", "throughput"] = "latency"
+    """What a GPU is tuned for: few listeners who hear soon, or as many as it can serve."""
+    slots: int = Field(default=0, ge=0)
+    """Requests that a worker computes at once; 0: 8 on a CPU, what the profile has on a GPU."""
     waiting: int = Field(default=64, ge=0)
     """Requests that may wait for a worker; beyond, they are refused with 429."""
     max_wait_seconds: float = Field(default=1.0, gt=0)

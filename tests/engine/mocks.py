@@ -37,6 +37,12 @@ class CountingLM:
     def leave(self, row: Generation) -> None:
         self.rows.remove(row)
 
+    def warm_up(self) -> int:
+        return 0
+
+    def reserve(self) -> None:
+        pass
+
     def step(self) -> bool:
         for row in self.rows:
             row.want()
@@ -55,6 +61,18 @@ class Humming:
     prompt_tokens: int = 0
     grid: int = 25
     lookahead: int = 3
+    hop: int = 25
+
+
+@dataclass
+class Hummed:
+    """What was started; it is ready when somebody says so."""
+
+    found: list[tuple[Floats, Humming]]
+    ready: bool = True
+
+    def get(self) -> list[tuple[Floats, Humming]]:
+        return self.found
 
 
 @dataclass
@@ -63,16 +81,31 @@ class HummingToken2Wav:
     broken: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
 
+    def warm_up(self) -> int:
+        return 0
+
+    def reserve(self) -> None:
+        pass
+
+    def room(self, voicings: Sequence[Humming], tokens: Sequence[Sequence[int]]) -> int:
+        return len(voicings)
+
+    def start(
+        self,
+        voicings: Sequence[Humming],
+        tokens: Sequence[Sequence[int]],
+        final: Sequence[bool] | None,
+        *,
+        urgent: bool,
+    ) -> Hummed:
+        last = [True] * len(voicings) if final is None else final
+        return Hummed(self.advance(voicings, tokens, last))
+
     def advance(
         self, voicings: Sequence[Humming], tokens: Sequence[Sequence[int]], final: Sequence[bool]
     ) -> list[tuple[Floats, Humming]]:
         self.calls.append([v.name for v in voicings])
         return [self._one(*row) for row in zip(voicings, tokens, final, strict=True)]
-
-    def whole(
-        self, voicings: Sequence[Humming], tokens: Sequence[Sequence[int]]
-    ) -> list[tuple[Floats, Humming]]:
-        return self.advance(voicings, tokens, [True] * len(voicings))
 
     def _one(self, v: Humming, tokens: Sequence[int], last: bool) -> tuple[Floats, Humming]:
         if v.name in self.broken:

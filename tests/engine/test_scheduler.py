@@ -3,10 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.contracts import AudioChunk, CosyError, OverloadError
+from cosyserve.contracts import AudioChunk, CosyError, OverloadError, WorkerError
 from cosyserve.engine.scheduler import Scheduler
 from tests.engine.mocks import mock_scheduler, request
 
@@ -57,18 +58,17 @@ def test_first_chunks_go_first() -> None:
 
 
 def test_later_chunks_go_by_what_listeners_still_have() -> None:
-    scheduler, token2wav, _, clock = mock_scheduler()
+    scheduler, _, _, clock = mock_scheduler()
     sessions = {n: scheduler.open(request(n, 60), lambda _: None) for n in ("rich", "poor")}
     while not all(session.first_sent is not None for session in sessions.values()):
         scheduler.step()
     clock.now = 0.5
     sessions["rich"].samples += 24_000
-    scheduler.token2wav = token2wav
     due = []
     while len(due) < 2:
         scheduler._admit()
         scheduler._advance_lm()
-        due = scheduler._due()
+        due = scheduler._chunks.due(scheduler.running)
     assert [session.utterances[0].voicing.name for session in due] == ["poor", "rich"]
 
 
@@ -226,3 +226,38 @@ def test_a_long_text_is_spoken_in_order() -> None:
     run(scheduler)
     assert [c.tokens for c in heard if isinstance(c, AudioChunk)] == [10, 20, 5]
     assert [c.finish for c in heard if isinstance(c, AudioChunk)] == [None, None, "stop"]
+
+
+def test_a_gpu_without_memory_is_a_clear_error() -> None:
+    scheduler, token2wav, _, _ = mock_scheduler()
+
+    def full(*row: Any, **options: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    token2wav.start = full  # type: ignore[method-assign]
+    heard: Heard = []
+    scheduler.open(request("a", 30), heard.append)
+    run(scheduler)
+    (error,) = heard
+    assert isinstance(error, WorkerError)
+    scheduler.check_idle()
+
+
+@pytest.mark.parametrize("part", ["lm", "token2wav"])
+def test_a_gpu_that_has_failed_ends_its_process(part: str) -> None:
+    scheduler, token2wav, lm, _ = mock_scheduler()
+
+    def failed(*row: Any, **options: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    heard: Heard = []
+    scheduler.open(request("a", 30), heard.append)
+    scheduler.step()
+    if part == "lm":
+        lm.step = failed  # type: ignore[method-assign]
+    else:
+        token2wav.start = failed  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="illegal memory"):
+        run(scheduler)
+    (error,) = heard
+    assert isinstance(error, WorkerError)

@@ -9,7 +9,7 @@ from cosyserve.contracts import Sampling
 from cosyserve.models.bistream import Bistream
 from cosyserve.models.config import LMConfig
 from cosyserve.models.lm import KVCache, SpeechLM
-from cosyserve.models.sampling import nucleus, sample
+from cosyserve.models.sampling import Rules, nucleus, sample
 from tests.golden.weights import Fill, filled_lm, lm_config
 
 Arrays = dict[str, np.ndarray]
@@ -98,6 +98,7 @@ def _full_size(lm: SpeechLM, prompt: list[int], a: Arrays) -> Arrays:
 def _ras_run(lm: SpeechLM, a: Arrays) -> Arrays:
     """An utterance with given uniforms: no end id in the first 2 steps per text id."""
     config, sampling = lm.config, Sampling()
+    rules = Rules.of([sampling])
     text = a["ras_text"][0].tolist()
     prompt = _prompt(config, a, "prompt_text", "ras_text")
     decoder = Decoder(lm, prompt, len(prompt) + len(a["ras_u1"]))
@@ -108,10 +109,16 @@ def _ras_run(lm: SpeechLM, a: Arrays) -> Arrays:
         forbidden[config.eos] = step < 2 * len(text)
         history = torch.tensor([([-1] * sampling.window + tokens)[-sampling.window :]])
         draw = sample(
-            decoder.logits, history, torch.tensor([u1]), torch.tensor([u2]), forbidden, sampling
+            decoder.logits,
+            history,
+            torch.tensor([u1]),
+            torch.tensor([u2]),
+            forbidden,
+            rules,
+            sampling.top_k,
         )
         probs = decoder.logits.masked_fill(forbidden, -torch.inf).softmax(-1)
-        found = nucleus(probs, sampling)
+        found = nucleus(probs, rules, sampling.top_k)
         sizes.append(int(found.size))
         margins.append(_edge_distance(found.probs[0, : sizes[-1]], u1))
         if draw.repeats >= 1:
@@ -140,6 +147,7 @@ def _edge_distance(weights: torch.Tensor, u: float) -> float:
 def ras_case(c: dict, a: Arrays, salt: int, fill: Fill) -> Arrays:
     sampling = Sampling(c["top_p"], c["top_k"], c["win"], c["tau"])
     logits = torch.from_numpy(a["logits_f16"]).float()
+    rules = Rules.of([sampling] * len(logits))
     # Written from the left, -1 behind: ours has the newest id last.
     history = torch.tensor(
         [[-1] * (row < 0).sum() + row[row >= 0].tolist() for row in a["history"]]
@@ -152,9 +160,11 @@ def ras_case(c: dict, a: Arrays, salt: int, fill: Fill) -> Arrays:
         torch.from_numpy(a["u1"]),
         torch.from_numpy(a["u2"]),
         forbidden,
-        sampling,
+        rules,
+        sampling.top_k,
     )
-    found = nucleus(logits.masked_fill(forbidden, -torch.inf).softmax(-1), sampling)
+    probs = logits.masked_fill(forbidden, -torch.inf).softmax(-1)
+    found = nucleus(probs, rules, sampling.top_k)
     inside = torch.arange(sampling.top_k) < found.size[:, None]
     return {
         "nucleus_size": found.size.numpy(),

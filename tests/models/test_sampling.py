@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.contracts import Sampling
-from cosyserve.models.sampling import nucleus, sample
+from cosyserve.models.sampling import Rules, nucleus, sample
 
 CLASSES = 12
 
@@ -56,7 +56,8 @@ def test_the_batch_follows_the_rule_row_by_row(
     padded = torch.tensor([[-1] * 14 + history])[:, -14:].expand(len(batch), -1)
     draws = torch.full((len(batch),), u1), torch.full((len(batch),), u2)
     allowed = torch.zeros(CLASSES, dtype=torch.bool)
-    found = sample(logits, padded, *draws, allowed, sampling).ids.tolist()
+    rules = Rules.of([sampling] * len(batch))
+    found = sample(logits, padded, *draws, allowed, rules, CLASSES).ids.tolist()
     wanted = [reference(np.array(row, np.float32), history, u1, u2, sampling) for row in batch]
     # A draw within rounding of an edge may fall on either side.
     near = [
@@ -71,12 +72,12 @@ def test_the_batch_follows_the_rule_row_by_row(
 
 
 def test_equal_probabilities_keep_the_order_of_their_ids() -> None:
-    found = nucleus(torch.full((1, 8), 0.125), Sampling(top_k=3))
+    found = nucleus(torch.full((1, 8), 0.125), Rules.of([Sampling(top_k=3)]), 3)
     assert found.ids.tolist() == [[0, 1, 2]]
 
 
 def test_the_id_that_crosses_top_p_is_included() -> None:
-    found = nucleus(torch.tensor([[0.5, 0.25, 0.2, 0.05]]), Sampling(top_p=0.7))
+    found = nucleus(torch.tensor([[0.5, 0.25, 0.2, 0.05]]), Rules.of([Sampling(top_p=0.7)]), 25)
     assert found.size.tolist() == [2]
 
 
@@ -86,4 +87,30 @@ def test_forbidden_ids_are_never_drawn() -> None:
     forbidden = torch.tensor([True, False, False, False])
     u = torch.rand(200, generator=torch.Generator().manual_seed(0))
     history = torch.full((200, 10), -1)
-    assert 0 not in sample(logits, history, u, u, forbidden, Sampling()).ids.tolist()
+    rules = Rules.of([Sampling()] * 200)
+    assert 0 not in sample(logits, history, u, u, forbidden, rules, 25).ids.tolist()
+
+
+def test_rows_with_rules_of_their_own_draw_as_they_would_alone() -> None:
+    random = torch.Generator().manual_seed(0)
+    rules = [Sampling(0.5, 3), Sampling(0.9, 9, 4, 0.3), Sampling(1.0, 12, 14, 0.05)] * 40
+    logits = torch.randn(len(rules), CLASSES, generator=random)
+    history = torch.randint(0, CLASSES, (len(rules), 14), generator=random)
+    u1, u2 = torch.rand(2, len(rules), generator=random)
+    allowed = torch.zeros(CLASSES, dtype=torch.bool)
+    together = sample(logits, history, u1, u2, allowed, Rules.of(rules), CLASSES).ids.tolist()
+    alone = [
+        int(
+            sample(
+                logits[i : i + 1],
+                history[i : i + 1],
+                u1[i : i + 1],
+                u2[i : i + 1],
+                allowed,
+                Rules.of([rule]),
+                rule.top_k,
+            ).ids
+        )
+        for i, rule in enumerate(rules)
+    ]
+    assert together == alone

@@ -38,6 +38,9 @@ def serve(
         str | None, typer.Option(help="Of flow and vocoder, in a process of their own.")
     ] = None,
     dtype: DtypeOption = None,
+    profile: Annotated[
+        str | None, typer.Option(help="What a GPU is tuned for: latency or throughput.")
+    ] = None,
     engine: Annotated[
         str | None,
         typer.Option(
@@ -81,6 +84,7 @@ def serve(
             place,
             dtype or settings.dtype,
             settings.threads,
+            profile or settings.profile,
             settings.slots,
             settings.waiting,
             settings.max_wait_seconds,
@@ -90,6 +94,8 @@ def serve(
         for place in device or [lm_place or settings.device]
     ]
 
+    if profile not in (None, "latency", "throughput"):
+        raise InputError(f"--profile must be latency or throughput, got {profile!r}")
     elsewhere = engine or settings.engine
     if elsewhere and (model or device or lm_device or dtype or triton):
         raise InputError(

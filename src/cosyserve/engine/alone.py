@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from cosyserve.contracts import CosyError
 from cosyserve.engine.loop import Driven, Loop
-from cosyserve.engine.scheduler import told
+from cosyserve.engine.told import told
 
 Item = TypeVar("Item")
 Leave = Callable[[Driven], None]

@@ -7,7 +7,7 @@ import numpy as np
 from cosyserve.audio import Audio
 from cosyserve.contracts import ModelInfo
 from cosyserve.engine.messages import Embed, Embedded, Failed, Ready
-from cosyserve.engine.scheduler import told
+from cosyserve.engine.told import told
 from cosyserve.models.model import Model
 from cosyserve.voices import file as voice_file
 from cosyserve.voices.enroll import enroll

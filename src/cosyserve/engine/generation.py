@@ -21,29 +21,22 @@ class WholeText:
     forced: int | None = None
 
     def __init__(self, config: LMConfig, prompt: Sequence[int], least: int) -> None:
-        """`prompt`: all that leads the speech, in the LM's vocabulary."""
-        self.config = config
+        """`prompt`: all that leads the speech, in the LM's vocabulary; `least` ids are drawn before
+        the end may be."""
+        self.config, self.least = config, least
         self.finished = False
         self._input = list(prompt)
-        self._least = least
-        self._said = 0
         # Ids that mean something only while text arrives would end the speech in its middle.
         never = (i for i in range(config.speech_tokens, config.classes) if i != config.eos)
-        self._never = tuple(never)
+        self.forbidden = tuple(never)
 
     def feed(self) -> list[int] | None:
         return None if self.finished else self._input
-
-    @property
-    def forbidden(self) -> tuple[int, ...]:
-        early = self._said < self._least
-        return (*self._never, self.config.eos) if early else self._never
 
     def take(self, token: int) -> bool:
         if token == self.config.eos:
             self.finished = True
             return False
-        self._said += 1
         self._input = [self.config.text_vocab + token]
         return True
 
@@ -78,9 +71,9 @@ class Generation:
         return self.pending
 
     @property
-    def waiting(self) -> bool:
-        """For text to arrive."""
-        return self.finish is None and not self.want()
+    def led(self) -> bool:
+        """Whether somebody must look at each draw before it is known what is fed next."""
+        return isinstance(self.text, Bistream)
 
     def take(self, token: int) -> None:
         self.drawn.append(token)

@@ -7,18 +7,17 @@ from collections.abc import Iterator
 from cosyserve.contracts import FinishReason
 
 FIRST_TOKENS = 8  # at least so many in the first hop, or the vocoder has nothing to emit
-HOP_TOKENS = 25  # the second hop; each later one is twice as long
+HOP_TOKENS = 25  # the second hop, unless said otherwise; each later one is twice as long
 NEVER = 1 << 30  # more tokens than any utterance has: it is spoken as a whole
 
 
-def hop_ends(prompt_tokens: int, grid: int) -> Iterator[int]:
-    """Endless, rising counts of generated tokens at which a chunk ends.
+def hop_ends(prompt_tokens: int, grid: int, hop: int = HOP_TOKENS) -> Iterator[int]:
+    """Endless, rising counts of generated tokens at which a chunk ends; `hop` is on the grid.
 
     A chunk is exact when prompt and speech together end on the grid. Hops double without a cap:
     recomputing all that came before then costs a constant factor.
     """
     end = FIRST_TOKENS + (-prompt_tokens - FIRST_TOKENS) % grid
-    hop = HOP_TOKENS
     while True:
         yield end
         end += hop

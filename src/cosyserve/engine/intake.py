@@ -13,8 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cosyserve.contracts import CosyError, OverloadError, SpeechRequest
 from cosyserve.engine.loop import Loop
-from cosyserve.engine.scheduler import Scheduler, told
+from cosyserve.engine.scheduler import Scheduler
 from cosyserve.engine.session import Session, Sink
+from cosyserve.engine.told import told
 from cosyserve.text import PieceTokenizer, TextTokenizer
 from cosyserve.text.language import Language
 from cosyserve.text.reading import Reader

@@ -2,140 +2,162 @@
 
 Knows no text and no audio. Rows fill the slots of one cache from the front; one that leaves is
 replaced by the last, so that a step is always one batch of the first n slots. A prompt is fed in
-pieces beside the others' steps, so that it never stalls them.
+pieces beside the others' steps, so that it never stalls them. On a GPU the host reads what a step
+drew while the next one is computed: a row that has come to its end is stepped once more, in vain.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import deque
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from cosyserve.contracts import CosyError, Sampling
-from cosyserve.engine.generation import SEED_MASK, Generation
-from cosyserve.models.lm import KVCache, SpeechLM
-from cosyserve.models.randomness import uniform
-from cosyserve.models.sampling import sample
+from cosyserve.contracts import CosyError
+from cosyserve.engine.generation import Generation
+from cosyserve.engine.lane import URGENT, Lane, Reading
+from cosyserve.engine.lm_steps import PIECES, LMSteps
+from cosyserve.models.lm import SpeechLM
 
-PREFILL = 256  # prompt positions fed per step, of one row or several
-SPAN = 64  # the cache is looked at in multiples of this
+PREFILL = PIECES[-1]  # prompt positions fed per step, of one row or several
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A step on its way: rows that draw a token, each with its slot."""
+
+    rows: list[tuple[Generation, int]]
+    outcome: Reading
 
 
 class LMRunner:
-    def __init__(self, lm: SpeechLM, slots: int, positions: int) -> None:
-        weight = lm.head.weight
+    def __init__(self, lm: SpeechLM, slots: int, positions: int, lane: Lane | None = None) -> None:
         self.lm, self.slots = lm, slots
+        self.lane = lane or Lane(lm.head.weight.device, URGENT)
         self.rows: list[Generation] = []
-        self._cache = KVCache.empty(
-            lm.config, slots, positions, device=weight.device, dtype=weight.dtype
-        )
+        self._present: set[Generation] = set()
+        self._launched: deque[Launched] = deque()
+        self._steps = LMSteps(lm, slots, positions, self.lane)
 
     @property
     def positions(self) -> int:
-        return self._cache.capacity
+        return self._steps.positions
 
     @property
     def free(self) -> int:
         return self.slots - len(self.rows)
 
+    @torch.inference_mode()
+    def warm_up(self) -> int:
+        """Before the first row joins -> how many shapes are ready."""
+        assert not self.rows
+        return self._steps.warm_up()
+
+    def reserve(self) -> None:
+        """Memory for rows to come; after all captures."""
+        self.lane.reserve()
+
+    @torch.inference_mode()
     def join(self, row: Generation) -> None:
         assert self.free
+        row.want()
+        with self.lane.here():
+            self._steps.place(len(self.rows), row, 0, active=False)
         self.rows.append(row)
+        self._present.add(row)
 
+    @torch.inference_mode()
     def leave(self, row: Generation) -> None:
         slot = self.rows.index(row)
         last = self.rows.pop()
-        if last is not row:
-            self.rows[slot] = last
-            for part in (self._cache.keys, self._cache.values):
-                part[:, slot, :, : last.length].copy_(part[:, len(self.rows), :, : last.length])
+        self._present.remove(row)
+        with self.lane.here():
+            if row.finish == "error":
+                self._steps.clear(slot)
+            if last is not row:
+                self.rows[slot] = last
+                self._steps.move(len(self.rows), slot, last.length)
 
     @torch.inference_mode()
     def step(self) -> bool:
         """One token for every row that is ready, and prompts as far as a step may take them.
         False: nothing to do."""
-        single = [slot for slot, row in enumerate(self.rows) if len(row.want()) == 1]
-        longer = [slot for slot, row in enumerate(self.rows) if len(row.want()) > 1]
-        drawing: list[tuple[Generation, Tensor]] = []
-        if single:
-            drawing += self._decode(single)
-        room = PREFILL
-        while longer and room:
-            slot = longer.pop(0)
-            piece = self.rows[slot].pending[:room]
-            room -= len(piece)
-            drawing += self._prefill(slot, piece)
-        self._draw(drawing)
-        return bool(single) or room < PREFILL
+        with self.lane.here():
+            if any(row.led for row in self.rows):
+                self._collect(0)
+            drawing = self._decode()
+            fed, first = self._prefill({slot for _, slot in drawing})
+            drawing += first
+            if drawing:
+                end = 1 + max(slot for _, slot in drawing)
+                reading = self.lane.read(self._steps.outcome[:end])
+                self._launched.append(Launched(drawing, reading))
+            worked = fed or bool(self._launched)
+            self._collect(1 if drawing and self.lane.static else 0)
+        return worked
 
-    def _decode(self, slots: list[int]) -> list[tuple[Generation, Tensor]]:
+    def _decode(self) -> list[tuple[Generation, int]]:
         """All slots up to the last one are computed; those that wait write behind their end."""
-        rows = self.rows[: slots[-1] + 1]
-        ids = [[row.pending[0] if len(row.pending) == 1 else 0] for row in rows]
-        hidden = self._extend(0, len(rows), ids, [row.length for row in rows])
-        logits = self.lm.logits(hidden[:, -1])
-        for slot in slots:
-            self._fed(rows[slot], 1)
-        return [(rows[slot], logits[slot]) for slot in slots]
-
-    def _prefill(self, slot: int, piece: list[int]) -> list[tuple[Generation, Tensor]]:
-        row = self.rows[slot]
-        hidden = self._extend(slot, slot + 1, [piece], [row.length])
-        self._fed(row, len(piece))
-        return [] if row.pending else [(row, self.lm.logits(hidden[0, -1]))]
-
-    def _extend(self, first: int, end: int, ids: list[list[int]], lengths: list[int]) -> Tensor:
-        device = self._cache.keys.device
-        reach = max(lengths) + len(ids[0])
+        going = [(row, slot) for slot, row in enumerate(self.rows) if _goes_on(row)]
+        if not going:
+            return []
+        rows = self.rows[: going[-1][1] + 1]
+        reach = 1 + max(row.length for row in rows)
         if reach > self.positions:
             raise CosyError(f"an utterance outgrew its {self.positions} positions")
-        span = min(self.positions, -(-reach // SPAN) * SPAN)
-        cache = KVCache(self._cache.keys[:, first:end], self._cache.values[:, first:end])
-        start = torch.tensor(lengths, device=device)
-        return self.lm.extend(torch.tensor(ids, device=device), start, cache, span)
+        for row, slot in going:
+            if row.led:
+                self._steps.place(slot, row, row.pending.pop(), active=True)
+            row.length += 1
+        self._steps.decode(len(rows), reach, max(row.sampling.top_k for row in rows))
+        return going
 
-    @staticmethod
-    def _fed(row: Generation, count: int) -> None:
-        row.length += count
-        del row.pending[:count]
+    def _prefill(self, decoded: set[int]) -> tuple[bool, list[tuple[Generation, int]]]:
+        """Whether anything was fed, and the rows whose prompt has come to its end."""
+        room, ended = PREFILL, []
+        for slot, row in enumerate(self.rows):
+            if slot in decoded or not row.pending or row.finish or not room:
+                continue
+            piece = row.pending[:room]
+            if row.length + len(piece) > self.positions:
+                raise CosyError(f"an utterance outgrew its {self.positions} positions")
+            room -= len(piece)
+            del row.pending[: len(piece)]
+            if row.led:
+                self._steps.place(slot, row, 0, active=False)
+            end = not row.pending
+            self._steps.prefill(slot, piece, row.length, row.sampling.top_k, end=end)
+            row.length += len(piece)
+            if end:
+                ended.append((row, slot))
+        return room < PREFILL, ended
 
-    def _draw(self, drawing: list[tuple[Generation, Tensor]]) -> None:
-        groups: dict[Sampling, list[tuple[Generation, Tensor]]] = defaultdict(list)
-        for row, logits in drawing:
-            if row.text.forced is not None:
-                row.take(row.text.forced)
-            else:
-                groups[row.sampling].append((row, logits))
-        for sampling, group in groups.items():
-            rows = [row for row, _ in group]
-            logits = torch.stack([logits for _, logits in group])
-            sane = torch.isfinite(logits).all(-1).tolist()
-            tokens = self._sample(rows, logits, sampling)
-            for row, token, good, scores in zip(rows, tokens, sane, logits, strict=True):
-                if good:
-                    row.take(token)
-                    if row.log_probs is not None and len(row.log_probs) < len(row.tokens):
-                        row.log_probs.append(float(scores.log_softmax(-1)[token]))
-                else:
-                    row.finish = "error"
+    def _collect(self, keep: int) -> None:
+        """Hands over what was drawn, but for the newest steps, which may still be computed."""
+        while len(self._launched) > keep:
+            launched = self._launched.popleft()
+            (outcome,) = launched.outcome.get()
+            found = outcome.tolist()
+            for row, slot in launched.rows:
+                if row in self._present and row.finish is None:
+                    token, score = found[slot]
+                    _take(row, int(token), score)
 
-    def _sample(self, rows: list[Generation], logits: Tensor, sampling: Sampling) -> list[int]:
-        device, window = logits.device, sampling.window
-        seeds = torch.tensor([row.seed & SEED_MASK for row in rows], device=device)
-        steps = torch.tensor([len(row.drawn) for row in rows], device=device)
-        recent = [row.drawn[-window:] for row in rows]
-        history = [[-1] * (window - len(ids)) + ids for ids in recent]
-        forbidden = torch.zeros(logits.shape, dtype=torch.bool)
-        for index, row in enumerate(rows):
-            forbidden[index, list(row.text.forbidden)] = True
-        drawn = sample(
-            logits,
-            torch.tensor(history, device=device),
-            uniform(seeds, steps, 0),
-            uniform(seeds, steps, 1),
-            forbidden.to(device),
-            sampling,
-        )
-        ids: list[int] = drawn.ids.tolist()
-        return ids
+
+def _goes_on(row: Generation) -> bool:
+    """Whether a row needs only one id to be fed, which a led row must be asked for."""
+    if row.finish is not None:
+        return False
+    return len(row.want()) == 1 if row.led else bool(row.length) and not row.pending
+
+
+def _take(row: Generation, token: int, score: float) -> None:
+    forced = row.text.forced
+    if forced is not None:
+        row.take(forced)
+    elif token < 0:
+        row.finish = "error"
+    else:
+        row.take(token)
+        if row.log_probs is not None and len(row.log_probs) < len(row.tokens):
+            row.log_probs.append(score)

@@ -31,8 +31,8 @@ from cosyserve.engine.messages import (
 )
 from cosyserve.engine.number_reader import NumberReader
 from cosyserve.engine.pace import Pace
-from cosyserve.engine.scheduler import told
 from cosyserve.engine.token2wav_link import LinkedToken2Wav
+from cosyserve.engine.told import told
 from cosyserve.engine.voice_mirror import ReceivedVoices
 from cosyserve.models.model import Model
 

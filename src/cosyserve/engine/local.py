@@ -22,7 +22,8 @@ from cosyserve.engine.arriving import feeding
 from cosyserve.engine.intake import Intake, Ticket
 from cosyserve.engine.loop import Loop
 from cosyserve.engine.number_reader import NumberReader
-from cosyserve.engine.scheduler import SLOTS, WAITING, Scheduler
+from cosyserve.engine.profile import LATENCY, Profile
+from cosyserve.engine.scheduler import WAITING, Scheduler
 from cosyserve.engine.tts import TTS
 from cosyserve.models.model import Model
 from cosyserve.voices.enroll import enroll
@@ -41,12 +42,16 @@ def describe(model: Model) -> ModelInfo:
 class LocalEngine:
     """Implements `contracts.Engine`."""
 
-    def __init__(self, model: Model, *, slots: int = SLOTS, waiting: int = WAITING) -> None:
+    def __init__(
+        self, model: Model, *, slots: int = 0, waiting: int = WAITING, profile: Profile = LATENCY
+    ) -> None:
         self.model = describe(model)
         self._model = model
         _, tokenizer = model.need_lm()
         self._numbers = NumberReader()
-        self._loop = Loop(Scheduler.of(model, slots=slots, waiting=waiting))
+        scheduler = Scheduler.of(model, slots=slots, waiting=waiting, profile=profile)
+        scheduler.warm_up()
+        self._loop = Loop(scheduler)
         self._intake = Intake(self._loop, tokenizer, self._numbers)
         self._thread = threading.Thread(target=self._loop.run, name="engine", daemon=True)
         self._thread.start()

@@ -63,7 +63,8 @@ class WorkerOptions:
     device: str = "auto"
     dtype: str = "auto"
     threads: int = 0
-    slots: int = 8
+    profile: str = "latency"
+    slots: int = 0  # as many as the profile has
     waiting: int = 64
     max_wait: float = 1.0
     voice_cache_bytes: int = CACHE_BYTES
@@ -72,7 +73,8 @@ class WorkerOptions:
     def command(self, role: Role, fd: int, link_fd: int = -1) -> list[str]:
         device = self.token2wav_device if role == "token2wav" else self.device
         words: tuple[object, ...] = (role, fd, link_fd, self.model, device, self.dtype)
-        words += (self.threads, self.slots, self.waiting, self.max_wait, self.voice_cache_bytes)
+        words += (self.threads, self.profile, self.slots, self.waiting, self.max_wait)
+        words += (self.voice_cache_bytes,)
         return [sys.executable, "-m", "cosyserve.engine.worker", *map(str, words)]
 
 

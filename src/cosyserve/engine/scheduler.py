@@ -1,13 +1,11 @@
 """Advances all sessions together: the LM one token, then the chunks that are due.
 
-Knows no process and no protocol; chunks and errors go to each session's sink. First chunks go
-before later ones, later ones in the order in which listeners would run dry.
+Knows no process and no protocol; chunks and errors go to each session's sink. On a GPU the LM goes
+on while chunks are computed; nothing here waits for them.
 """
 
 from __future__ import annotations
 
-import itertools
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,26 +14,27 @@ from typing import Protocol
 import numpy as np
 
 from cosyserve.contracts import CosyError, EngineStats, Floats, SpeechRequest
+from cosyserve.engine.chunks import Chunks, Speech
 from cosyserve.engine.generation import Generation
 from cosyserve.engine.lm_runner import LMRunner
 from cosyserve.engine.pace import Pace
 from cosyserve.engine.plan import check_arrived, plan
+from cosyserve.engine.profile import CPU_SLOTS, LATENCY, Profile
 from cosyserve.engine.questions import check_text
 from cosyserve.engine.session import Session, Sink, Utterance
-from cosyserve.engine.token2wav import Token2Wav, Voicing
+from cosyserve.engine.token2wav import Token2Wav
+from cosyserve.engine.told import is_fatal, told
+from cosyserve.engine.warm_up import room_for, warm_up
 from cosyserve.models.bistream import Bistream
 from cosyserve.models.model import Model
 from cosyserve.text.reading import Reader, read_numbers
 
-SLOTS = 8  # sessions that run at once
+SLOTS = CPU_SLOTS  # sessions that run at once
 WAITING = 64  # sessions that may wait
 MAX_WAIT = 1.0  # seconds that one may have to wait
 POSITIONS = 4096  # of the LM, for prompt, text and speech of an utterance
-BATCH = 8  # chunks that are computed in one call
-CPU_BATCH_TOKENS, GPU_BATCH_TOKENS = 256, 4096  # that these may have together
 SILENCE = 1e-4  # an utterance that never gets louder is no speech
-
-log = logging.getLogger(__name__)
+POLL = 2e-4  # seconds between two looks at a GPU when there is nothing else to do
 
 
 class Rows(Protocol):
@@ -52,17 +51,9 @@ class Rows(Protocol):
 
     def step(self) -> bool: ...
 
+    def warm_up(self) -> int: ...
 
-class Speech(Protocol):
-    """What it asks of a token2wav."""
-
-    def advance(
-        self, voicings: Sequence[Voicing], tokens: Sequence[Sequence[int]], final: Sequence[bool]
-    ) -> list[tuple[Floats, Voicing]]: ...
-
-    def whole(
-        self, voicings: Sequence[Voicing], tokens: Sequence[Sequence[int]]
-    ) -> list[tuple[Floats, Voicing]]: ...
+    def reserve(self) -> None: ...
 
 
 class Scheduler:
@@ -75,40 +66,47 @@ class Scheduler:
         slots: int = SLOTS,
         waiting: int = WAITING,
         max_wait: float = MAX_WAIT,
-        batch_tokens: int = CPU_BATCH_TOKENS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.lm, self.token2wav, self.plan = lm, token2wav, plan
+        self.lm, self.plan = lm, plan
         self.slots, self.limit, self.clock = slots, waiting, clock
-        self.batch_tokens, self.max_wait = batch_tokens, max_wait
+        self.max_wait = max_wait
         self.running: list[Session] = []
         self.waiting: deque[Session] = deque()
+        self._chunks = Chunks(token2wav, clock)
         self._pace = Pace()
         self._opened = self._tokens = 0
-        self._lm_seconds = self._token2wav_seconds = 0.0
+        self._lm_seconds = 0.0
 
     @classmethod
     def of(
         cls,
         model: Model,
         *,
-        slots: int = SLOTS,
+        slots: int = 0,
         waiting: int = WAITING,
         max_wait: float = MAX_WAIT,
+        profile: Profile = LATENCY,
     ) -> Scheduler:
-        """The scheduler of a model."""
+        """The scheduler of a model; 0 slots are as many as the profile has."""
         lm, _ = model.need_lm()
-        token2wav = Token2Wav(*model.need_token2wav())
-        on_cpu = lm.head.weight.device.type == "cpu"
+        slots = slots or profile.slots_on(model.device)
+        rows = [count for count in profile.rows if count < 2 * slots]
+        with room_for(slots):
+            runner = LMRunner(lm, slots, POSITIONS)
+            token2wav = Token2Wav(*model.need_token2wav(), rows, profile.hop)
         return cls(
-            LMRunner(lm, slots, POSITIONS),
+            runner,
             token2wav,
             lambda request, read: plan(model, token2wav, request, POSITIONS, read),
             slots=slots,
             waiting=waiting,
             max_wait=max_wait,
-            batch_tokens=CPU_BATCH_TOKENS if on_cpu else GPU_BATCH_TOKENS,
         )
+
+    def warm_up(self) -> None:
+        """Before the first session."""
+        warm_up({"speech LM": self.lm, "token2wav": self._chunks.token2wav}, self.slots)
 
     def open(self, request: SpeechRequest, sink: Sink) -> Session:
         """A new session, planned here and now; its chunks, or one error, go to the sink."""
@@ -167,10 +165,10 @@ class Scheduler:
         """One turn for everybody. False: nothing to do until something arrives."""
         self._admit()
         spoke = self._advance_lm()
-        due = self._due()
-        if due:
-            self._voice(due)
-        return spoke or bool(due)
+        voiced = self._advance_chunks()
+        if self._chunks and not (spoke or voiced):
+            time.sleep(POLL)
+        return spoke or voiced or bool(self._chunks)
 
     def stats(self) -> EngineStats:
         return EngineStats(
@@ -180,12 +178,12 @@ class Scheduler:
             sessions=self._opened,
             tokens=self._tokens,
             lm_seconds=self._lm_seconds,
-            token2wav_seconds=self._token2wav_seconds,
+            token2wav_seconds=self._chunks.seconds,
         )
 
     @property
     def idle(self) -> bool:
-        return not (self.running or self.waiting)
+        return not (self.running or self.waiting or self._chunks)
 
     def check_idle(self) -> None:
         """At rest nothing may be held."""
@@ -197,11 +195,12 @@ class Scheduler:
         for session in planned[: self.slots - len(self.running)]:
             self.waiting.remove(session)
             self.running.append(session)
+        joined = set(self.lm.rows)
         for session in self.running:
             # The LM may run ahead of the voice: one utterance of a session at a time.
             following = (u for u in session.utterances if u.generation.finish is None)
             utterance = next(following, None)
-            if utterance and utterance.generation not in self.lm.rows and self.lm.free:
+            if utterance and utterance.generation not in joined and self.lm.free:
                 self.lm.join(utterance.generation)
 
     def _advance_lm(self) -> bool:
@@ -214,6 +213,8 @@ class Scheduler:
             for session in list(self.running):
                 if any(u.generation in self.lm.rows for u in session.utterances):
                     self.fail(session, reason)
+            if is_fatal(error):
+                raise
             return True
         self._tokens += sum(len(row.tokens) for row in self.lm.rows) - before
         for row in [row for row in self.lm.rows if row.finish is not None]:
@@ -221,50 +222,21 @@ class Scheduler:
         self._lm_seconds += self.clock() - begun
         return worked
 
-    def _due(self) -> list[Session]:
-        """Sessions whose next chunk is computed now, in one call."""
-        now = self.clock()
-        ready = [session for session in self.running if session.utterances[0].ready]
-        ready.sort(key=lambda s: (s.first_sent is not None, s.slack(now), s.number))
-        same = [
-            session
-            for session in ready
-            if (session.first_sent is None, session.request.stream)
-            == (ready[0].first_sent is None, ready[0].request.stream)
-        ]
-        # Long chunks gain nothing from company on a CPU, and nobody's first one can interrupt them.
-        tokens = itertools.accumulate(len(s.utterances[0].due()) for s in same[:BATCH])
-        return same[: max(1, sum(count <= self.batch_tokens for count in tokens))]
-
-    def _voice(self, sessions: list[Session]) -> None:
-        sessions = [session for session in sessions if not self._hopeless(session)]
-        if not sessions:
-            return
-        begun = self.clock()
-        try:
-            spoken = self._compute([session.utterances[0] for session in sessions])
-        except Exception as error:
-            if len(sessions) > 1:  # whoever is to blame must not take the others along
-                for session in sessions:
-                    self._voice([session])
-                return
-            self.fail(sessions[0], told(error))
-            return
-        self._token2wav_seconds += self.clock() - begun
-        for session, samples in zip(sessions, spoken, strict=True):
-            self._deliver(session, samples)
-
-    def _compute(self, utterances: list[Utterance]) -> list[Floats]:
-        voicings = [u.voicing for u in utterances]
-        tokens = [u.due() for u in utterances]
-        if utterances[0].stream:
-            final = [u.final for u in utterances]
-            found = self.token2wav.advance(voicings, tokens, final)
-        else:
-            found = self.token2wav.whole(voicings, tokens)
-        for utterance, (_, voicing) in zip(utterances, found, strict=True):
-            utterance.voicing = voicing
-        return [samples for samples, _ in found]
+    def _advance_chunks(self) -> bool:
+        due = self._chunks.due(self.running)
+        possible = [session for session in due if not self._hopeless(session)]
+        if possible:
+            self._chunks.start(possible)
+        finished = self._chunks.finished()
+        for session, found in finished:
+            if isinstance(found, Exception):
+                self.fail(session, told(found))
+            else:
+                self._deliver(session, found)
+        for _, found in finished:
+            if isinstance(found, Exception) and is_fatal(found):
+                raise found
+        return bool(due or finished)
 
     def _deliver(self, session: Session, samples: Floats) -> None:
         utterance = session.utterances[0]
@@ -314,11 +286,3 @@ class Scheduler:
     def _leave(self, generation: Generation) -> None:
         if generation in self.lm.rows:
             self.lm.leave(generation)
-
-
-def told(error: Exception) -> CosyError:
-    """What a client may hear of an error; what it may not goes to the log."""
-    if isinstance(error, CosyError):
-        return error
-    log.error("unexpected error", exc_info=error)
-    return CosyError("internal error, see the log")

@@ -34,7 +34,7 @@ class Utterance:
 
     def __post_init__(self) -> None:
         self._fresh = self.voicing
-        self._ends = hop_ends(self.voicing.prompt_tokens, self.voicing.grid)
+        self._ends = hop_ends(self.voicing.prompt_tokens, self.voicing.grid, self.voicing.hop)
         self._end = next(self._ends)
 
     def begin_again(self, attempt: int) -> None:

@@ -33,11 +33,12 @@ def stretch(
         count = max(1, int(end / speed)) if end else 0
     else:  # an output frame needs both of its neighbours
         count = max(first, int((end - 0.5) / speed + 0.5))
-    position = (torch.arange(first, count, dtype=torch.float64) + 0.5) * speed - 0.5
+    position = torch.arange(first, count, dtype=torch.float64, device=mel.device)
+    position = (position + 0.5) * speed - 0.5
     position = position.clamp(0, max(0, end - 1))
     left = position.floor()
     weight = (position - left).to(mel)
-    at = left.long().to(mel.device) - state.start
+    at = left.long() - state.start
     beside = (at + 1).clamp(max=known.shape[1] - 1)
     frames = torch.lerp(known[:, at], known[:, beside], weight)
     following = int(max(0.0, (count + 0.5) * speed - 0.5))

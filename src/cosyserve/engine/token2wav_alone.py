@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 
 from cosyserve.contracts import SAMPLE_RATE, CosyError, Floats, Voice
 from cosyserve.engine.alone import Alone, Leave
-from cosyserve.engine.scheduler import BATCH, Speech, told
+from cosyserve.engine.profile import LATENCY
 from cosyserve.engine.token2wav import Token2Wav, Voicing
+from cosyserve.engine.told import told
+from cosyserve.engine.warm_up import warm_up
 from cosyserve.models.flow import Flow
 from cosyserve.models.hift import HiFT
 
@@ -61,7 +63,7 @@ class Chunk:
 
 
 class ChunkQueue:
-    def __init__(self, token2wav: Speech) -> None:
+    def __init__(self, token2wav: Token2Wav) -> None:
         self.token2wav = token2wav
         self.due: list[Chunk] = []
 
@@ -77,7 +79,9 @@ class ChunkQueue:
             return False
         self.due.sort(key=lambda c: (not c.first, c.dry, c.number))
         kind = self.due[0].first, self.due[0].stream
-        chosen = [chunk for chunk in self.due if (chunk.first, chunk.stream) == kind][:BATCH]
+        same = [chunk for chunk in self.due if (chunk.first, chunk.stream) == kind]
+        room = self.token2wav.room([c.voicing for c in same], [c.tokens for c in same])
+        chosen = same[:room]
         for chunk in chosen:
             self.due.remove(chunk)
         self._compute(chosen)
@@ -112,7 +116,8 @@ class Token2WavAlone:
     """Implements `contracts.Token2WavBackend`; `open` counts its streams."""
 
     def __init__(self, flow: Flow, vocoder: HiFT) -> None:
-        self.token2wav = Token2Wav(flow, vocoder)
+        self.token2wav = Token2Wav(flow, vocoder, LATENCY.rows)
+        warm_up({"token2wav": self.token2wav}, LATENCY.slots)
         self.open = 0
         self._alone = Alone(ChunkQueue(self.token2wav), "token2wav")
 

@@ -11,7 +11,6 @@ import socket
 
 from cosyserve.contracts import CosyError, VoiceError
 from cosyserve.engine.messages import Failed, frame, next_body
-from cosyserve.engine.scheduler import told
 from cosyserve.engine.token2wav_alone import Stream, Token2WavAlone
 from cosyserve.engine.token2wav_link import (
     Advance,
@@ -23,6 +22,7 @@ from cosyserve.engine.token2wav_link import (
     ToToken2Wav,
     to_token2wav,
 )
+from cosyserve.engine.told import told
 from cosyserve.engine.voice_mirror import ReceivedVoices
 from cosyserve.models.model import Model
 

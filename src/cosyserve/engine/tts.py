@@ -96,8 +96,8 @@ def load(
     """A model folder (published or prepared), `nano` (in the package, small, English), or `test`:
     random weights, not speech.
 
-    device: auto, cpu, cuda, cuda:N. dtype of LM and flow: auto (as stored), float32, bfloat16,
-    float16. `only`: the parts that are needed of a prepared folder.
+    device: auto, cpu, cuda, cuda:N. dtype of LM and flow: auto (bfloat16 on a GPU, on a CPU as
+    stored), float32, bfloat16, float16. `only`: the parts that are needed of a prepared folder.
     """
     place = _device(device)
     if str(model) == testmodel.NAME:

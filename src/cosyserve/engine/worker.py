@@ -1,7 +1,7 @@
 """A worker process: a model and its loop, behind one socket.
 
     python -m cosyserve.engine.worker ROLE FD LINK_FD MODEL DEVICE DTYPE THREADS \
-        SLOTS WAITING MAX_WAIT VOICE_CACHE_BYTES
+        PROFILE SLOTS WAITING MAX_WAIT VOICE_CACHE_BYTES
 
 A worker of role `lm` also has a link to one of role `token2wav`. Knows no client. When the other
 end of the socket closes, the worker ends.
@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -41,6 +42,7 @@ from cosyserve.engine.messages import (
     to_worker,
 )
 from cosyserve.engine.number_reader import NumberReader
+from cosyserve.engine.profile import Profile, profile
 from cosyserve.engine.scheduler import Scheduler
 from cosyserve.engine.token2wav_worker import Token2WavWorker
 from cosyserve.engine.tts import load
@@ -55,6 +57,7 @@ class Worker:
         self,
         link: socket.socket,
         model: Model,
+        profile: Profile,
         slots: int,
         waiting: int,
         max_wait: float,
@@ -64,7 +67,10 @@ class Worker:
         self._sending = threading.Lock()
         self._tickets: dict[int, Ticket] = {}
         self._voices = ReceivedVoices(cache_bytes)
-        self._scheduler = Scheduler.of(model, slots=slots, waiting=waiting, max_wait=max_wait)
+        self._scheduler = Scheduler.of(
+            model, slots=slots, waiting=waiting, max_wait=max_wait, profile=profile
+        )
+        self._scheduler.warm_up()
         self._loop = Loop(self._scheduler, self._report)
         self._intake = Intake(self._loop, model.need_lm()[1], NumberReader())
         self._reported = (0.0, self._scheduler.stats())
@@ -142,25 +148,46 @@ class Worker:
             self._loop.stop()
 
 
+def _role(
+    role: str,
+    link: socket.socket,
+    model: Model,
+    profile: Profile,
+    slots: int,
+    limits: tuple[int, float, int],
+    link_fd: int,
+) -> Callable[[], None]:
+    """What a worker of that role does until it ends."""
+    if role == "all":
+        return Worker(link, model, profile, slots, *limits).run
+    if role == "lm":
+        beside = socket.socket(fileno=link_fd)
+        return lambda: asyncio.run(LMWorker(model, slots, *limits).run(link, beside))
+    return lambda: asyncio.run(Token2WavWorker(model, limits[-1]).run(link))
+
+
 def main() -> None:
-    role, fd, link_fd, model, device, dtype, threads, *numbers = sys.argv[1:]
-    limits = int(numbers[0]), int(numbers[1]), float(numbers[2]), int(numbers[3])
+    role, fd, link_fd, model, device, dtype, threads, kind, *numbers = sys.argv[1:]
+    slots, waiting, max_wait, cache_bytes = numbers
+    limits = int(waiting), float(max_wait), int(cache_bytes)
     logging.basicConfig(format=f"%(asctime)s worker {role} %(levelname)s %(message)s")
+    logging.getLogger("cosyserve").setLevel(logging.INFO)
     if int(threads):
         torch.set_num_threads(int(threads))
     link = socket.socket(fileno=int(fd))
     try:
         loaded = load(model, device=device, dtype=dtype).model
+        tuned = profile(kind)
+        places = int(slots) or tuned.slots_on(loaded.device)
+        run = _role(role, link, loaded, tuned, places, limits, int(link_fd))
     except CosyError as error:
         link.sendall(frame(Failed.of(-1, error)))
         os._exit(2)
-    if role == "all":
-        Worker(link, loaded, *limits).run()
-    elif role == "lm":
-        beside = socket.socket(fileno=int(link_fd))
-        asyncio.run(LMWorker(loaded, *limits).run(link, beside))
-    else:
-        asyncio.run(Token2WavWorker(loaded, limits[-1]).run(link))
+    try:
+        run()
+    except Exception:  # of a GPU that has failed: whoever started us starts another
+        logging.exception("the worker ends")
+        os._exit(1)
     os._exit(0)  # threads that still compute must not keep a worker that nobody hears
 
 

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.config import VocoderConfig
+from cosyserve.models.kernels import AVAILABLE
 
 
 class F0Predictor(nn.Module):
@@ -42,8 +43,13 @@ class Snake(nn.Module):
         super().__init__()
         self.alpha = nn.Parameter(torch.ones(channels))
 
-    def forward(self, x: Tensor) -> Tensor:
-        alpha = self.alpha[:, None]
+    def forward(self, x: Tensor, ends: Tensor | None) -> Tensor:
+        """x [B, C, T], zeroed behind its rows' ends."""
+        if x.is_cuda and torch.is_inference_mode_enabled() and AVAILABLE:
+            from cosyserve.models.kernels.snake import snake
+
+            return snake(x, self.alpha, ends)
+        x, alpha = cut(x, ends, 1), self.alpha[:, None]
         return x + torch.sin(alpha * x).square() / (alpha + 1e-9)
 
 
@@ -63,8 +69,8 @@ class ResBlock(nn.Module):
     def forward(self, x: Tensor, ends: Tensor | None) -> Tensor:
         layers = zip(self.activations1, self.convs1, self.activations2, self.convs2, strict=True)
         for snake1, conv1, snake2, conv2 in layers:
-            y = conv1(snake1(cut(x, ends, 1)))
-            x = x + conv2(snake2(cut(y, ends, 1)))
+            y = conv1(snake1(x, ends))
+            x = x + conv2(snake2(y, ends))
         return x
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -49,38 +50,90 @@ def begin(vocoder: HiFT, seed: int) -> VocoderState:
     return VocoderState(empty.view(config.mel, 0), empty, 0, phase, 0, empty, seed)
 
 
+class Windows(NamedTuple):
+    """Streams' frames padded to one length, and what the vocoder must know of each row."""
+
+    mel: Tensor  # [B, mel, T]
+    lengths: Tensor | None  # [B] frames; None: all T
+    f0: Tensor  # [B, T], of which the first `known` [B] are final
+    known: Tensor
+    start: Tensor  # [B] the first frame's absolute number
+    phase: Tensor  # [B, harmonics + 1], as of the state
+    seed: Tensor  # [B]
+
+
+class Voiced(NamedTuple):
+    wave: Tensor  # [B, samples]
+    f0: Tensor  # [B, T]
+    turns: Tensor  # [B, T, harmonics + 1] cycles of each frame
+
+
 def advance(
     vocoder: HiFT, states: Sequence[VocoderState], mels: Sequence[Tensor], final: Sequence[bool]
 ) -> list[tuple[Tensor, VocoderState]]:
     """Next samples of streams, given their next frames [mel, n]: [samples] and the new state."""
-    windows = [torch.cat((s.mel, m.float()), dim=1) for s, m in zip(states, mels, strict=True)]
-    sizes = [window.shape[1] for window in windows]
-    mel = nn.utils.rnn.pad_sequence([w.T for w in windows], batch_first=True).transpose(1, 2)
-    same = min(sizes) == max(sizes)
-    lengths = None if same else torch.tensor(sizes, device=mel.device)
-    f0 = vocoder.f0(mel, lengths)
+    frames = [window(state, mel) for state, mel in zip(states, mels, strict=True)]
+    sizes = [mel.shape[1] for mel in frames]
+    mel = nn.utils.rnn.pad_sequence([f.T for f in frames], batch_first=True).transpose(1, 2)
+    device = mel.device
+    f0 = torch.zeros(len(states), mel.shape[2], device=device)
     for row, state in zip(f0, states, strict=True):
-        known = max(0, len(state.f0) - F0_FRAMES)
-        row[:known] = state.f0[:known]
-    noise = _noise(vocoder, states, mel.shape[2])
-    before = torch.stack([state.phase for state in states])
-    waves = vocoder(mel, vocoder.source(f0, noise, before), lengths)
-    turns = vocoder.cycles_per_frame(f0)
+        row[: known(state)] = state.f0[: known(state)]
+    same = min(sizes) == max(sizes)
+    voiced = voice(
+        vocoder,
+        Windows(
+            mel,
+            None if same else torch.tensor(sizes, device=device),
+            f0,
+            torch.tensor([known(state) for state in states], device=device),
+            torch.tensor([state.start for state in states], device=device),
+            torch.stack([state.phase for state in states]),
+            torch.tensor([state.seed for state in states], device=device),
+        ),
+    )
+    return emit(vocoder, states, frames, voiced, final)
+
+
+def window(state: VocoderState, mel: Tensor) -> Tensor:
+    """The frames that the vocoder looks at, given the next ones: [mel, n]."""
+    return torch.cat((state.mel, mel.float()), dim=1)
+
+
+def known(state: VocoderState) -> int:
+    """Frames of the window whose f0 is final."""
+    return max(0, len(state.f0) - F0_FRAMES)
+
+
+def voice(vocoder: HiFT, windows: Windows) -> Voiced:
+    """All samples of all windows. Shapes are static and nothing depends on data, so it can be
+    captured as a CUDA graph."""
+    mel, device = windows.mel, windows.mel.device
+    f0 = vocoder.f0(mel, windows.lengths)
+    frame = torch.arange(mel.shape[2], device=device)
+    f0 = torch.where(frame < windows.known[:, None], windows.f0, f0)
+    # Noise belongs to the absolute sample.
+    sample = torch.arange(mel.shape[2] * vocoder.frame, device=device)
+    index = windows.start[:, None] * vocoder.frame + sample
+    noise = normal(windows.seed[:, None], index, vocoder.config.harmonics + 1)
+    wave = vocoder(mel, vocoder.source(f0, noise, windows.phase), windows.lengths)
+    return Voiced(wave, f0, vocoder.cycles_per_frame(f0))
+
+
+def emit(
+    vocoder: HiFT,
+    states: Sequence[VocoderState],
+    frames: Sequence[Tensor],
+    voiced: Voiced,
+    final: Sequence[bool],
+) -> list[tuple[Tensor, VocoderState]]:
+    """What each stream can say of its window."""
     return [
-        _emit(vocoder, state, window, pitch[:size], turn, wave, last)
-        for state, window, pitch, turn, wave, size, last in zip(
-            states, windows, f0, turns, waves, sizes, final, strict=True
+        _emit(vocoder, state, mel, f0[: mel.shape[1]], turns, wave, last)
+        for state, mel, f0, turns, wave, last in zip(
+            states, frames, voiced.f0, voiced.turns, voiced.wave, final, strict=False
         )
     ]
-
-
-def _noise(vocoder: HiFT, states: Sequence[VocoderState], frames: int) -> Tensor:
-    """[B, samples, harmonics + 1], by absolute sample."""
-    device = vocoder.conv_pre.weight.device
-    start = torch.tensor([s.start * vocoder.frame for s in states], device=device)
-    seed = torch.tensor([s.seed for s in states], device=device)
-    index = start[:, None] + torch.arange(frames * vocoder.frame, device=device)
-    return normal(seed[:, None], index, vocoder.config.harmonics + 1)
 
 
 def _emit(

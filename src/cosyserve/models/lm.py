@@ -103,12 +103,18 @@ class Layer(nn.Module):
 class _LayerCache:
     keys: Tensor  # [rows, kv_heads, span, head_dim]
     values: Tensor
-    positions: Tensor  # [rows, kv_heads, T, head_dim] where to write
+    positions: Tensor  # [B, T] where to write
+    slots: Tensor | None  # [B] which rows; None: the first B, in order
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        self.keys.scatter_(2, self.positions, k)
-        self.values.scatter_(2, self.positions, v)
-        return self.keys, self.values
+        return self._extend(self.keys, k), self._extend(self.values, v)
+
+    def _extend(self, kept: Tensor, new: Tensor) -> Tensor:
+        if self.slots is None:
+            rows = kept[: len(new)]
+            return rows.scatter_(2, self.positions[:, None, :, None].expand_as(new), new)
+        kept[self.slots[:, None], :, self.positions] = new.transpose(1, 2)
+        return kept.index_select(0, self.slots)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -133,38 +139,49 @@ class SpeechLM(nn.Module):
         length = ids.shape[1]
         positions = torch.arange(length, device=ids.device)[None]
         mask = positions[:, :, None] >= positions[:, None, :]
-        return self._run(ids, positions, mask, None)
+        return self._run(ids, positions, mask, None, None)
 
-    def extend(self, ids: Tensor, start: Tensor, cache: KVCache, span: int) -> Tensor:
+    def extend(
+        self, ids: Tensor, start: Tensor, cache: KVCache, span: int, slots: Tensor | None = None
+    ) -> Tensor:
         """Appends ids [B, T] to rows that hold `start` [B] positions -> hidden [B, T, hidden].
 
         Prefill and decoding step are this one function; its shapes are static and nothing
         depends on data, so it can be captured as a CUDA graph. `span` is how many cache positions
-        are looked at, at least max(start) + T. Rows shorter than T are padded on the right: what
-        the padding writes lies behind the row's end and is overwritten before it is ever seen.
+        are looked at, at least start + T of every row that matters: what others would write behind
+        it falls on its last position. `slots` [B] are the rows of the cache; None: the first B.
+        Rows shorter than T are padded on the right: what the padding writes lies behind the row's
+        end and is overwritten before it is ever seen.
         """
         positions = start[:, None] + torch.arange(ids.shape[1], device=ids.device)
+        positions = positions.clamp(max=span - 1)
         mask = torch.arange(span, device=ids.device) <= positions[:, :, None]
-        return self._run(ids, positions, mask, cache)
+        return self._run(ids, positions, mask, cache, slots)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., hidden] -> float32 [..., classes]."""
         logits: Tensor = self.head(hidden)
         return logits.float()
 
-    def _run(self, ids: Tensor, positions: Tensor, mask: Tensor, cache: KVCache | None) -> Tensor:
+    def _run(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        cache: KVCache | None,
+        slots: Tensor | None,
+    ) -> Tensor:
         config = self.config
         x = self.embedding(ids)
         exponent = torch.arange(0, config.head_dim, 2, device=ids.device) / config.head_dim
         angle = positions[..., None] * config.rope_theta**-exponent
         angle = torch.cat((angle, angle), dim=-1)[:, None]
         rotary = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-        where = positions[:, None, :, None].expand(-1, config.kv_heads, -1, config.head_dim)
         span = mask.shape[-1]
         mask = mask.repeat(1, config.heads // config.kv_heads, 1)[:, None]
         for index, layer in enumerate(self.layers):
             rows = cache and _LayerCache(
-                cache.keys[index, :, :, :span], cache.values[index, :, :, :span], where
+                cache.keys[index, :, :, :span], cache.values[index, :, :, :span], positions, slots
             )
             x = layer(x, rotary, mask, rows)
         y: Tensor = self.norm(x)

@@ -77,12 +77,14 @@ def load(
     dtype: torch.dtype | None = None,
     only: Collection[str] | None = None,
 ) -> Model:
-    """A native or a published folder. `dtype` of LM and flow; None: as stored, but no float16 on
-    a CPU, which computes it slowly. `only` some parts can be loaded of a native folder."""
+    """A native or a published folder. `dtype` of LM and flow; None: bfloat16 on a GPU; on a CPU as
+    stored, but no float16, which it computes slowly. `only` some parts can be loaded of a native
+    folder."""
     parts = published.read(folder) if only is None else native.read(folder, only)
     stored = {tensor.dtype for state in parts.states.values() for tensor in state.values()}
-    if dtype is None and torch.device(device).type == "cpu" and torch.float16 in stored:
-        dtype = torch.float32
+    on_gpu = torch.device(device).type == "cuda"
+    if dtype is None and (on_gpu or torch.float16 in stored):
+        dtype = torch.bfloat16 if on_gpu else torch.float32
     return assemble(parts if dtype is None else parts.cast(dtype), device, str(folder))
 
 

@@ -1,17 +1,36 @@
 """Repetition-aware nucleus sampling, vectorised over a batch.
 
-Knows no model: logits, the last ids and two uniforms in, one id per row out. No Python branch
-depends on data, so it can run inside a CUDA graph.
+Knows no model: logits, the last ids and two uniforms in, one id per row out. Each row has rules of
+its own. No Python branch depends on data, so it can run inside a CUDA graph.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from cosyserve.contracts import Sampling
+
+
+class Rules(NamedTuple):
+    """`Sampling` of every row: [B] each."""
+
+    top_p: Tensor
+    top_k: Tensor
+    window: Tensor
+    max_repeats: Tensor
+
+    @classmethod
+    def of(cls, rows: Sequence[Sampling]) -> Rules:
+        return cls(
+            torch.tensor([row.top_p for row in rows], dtype=torch.float64),
+            torch.tensor([row.top_k for row in rows]),
+            torch.tensor([row.window for row in rows]),
+            torch.tensor([row.max_repeats for row in rows], dtype=torch.float64),
+        )
 
 
 class Nucleus(NamedTuple):
@@ -26,38 +45,46 @@ class Draw(NamedTuple):
     repeats: Tensor  # [B] how often that choice stands in the history window
 
 
-def nucleus(probs: Tensor, sampling: Sampling) -> Nucleus:
+def nucleus(probs: Tensor, rules: Rules, most: int) -> Nucleus:
     """The most likely ids until their mass reaches top_p (the one that crosses it included).
 
-    Equal probabilities keep the order of their ids: the sort key is (bits of p, -id) in one
-    integer, since non-negative floats order like their bits.
+    `most` is at least the largest top_k. Equal probabilities keep the order of their ids: the sort
+    key is (bits of p, -id) in one integer, since non-negative floats order like their bits.
     """
     classes = probs.shape[-1]
     rank = torch.arange(classes - 1, -1, -1, device=probs.device)
     key = probs.float().view(torch.int32).long() * classes + rank
-    top = key.topk(min(sampling.top_k, classes), dim=-1).values
+    top = key.topk(min(most, classes), dim=-1).values
     ids = classes - 1 - top % classes
     chosen = probs.gather(-1, ids)
     before = chosen.double().cumsum(-1) - chosen.double()
-    return Nucleus(ids, chosen, (before < sampling.top_p).sum(-1))
+    wanted = torch.arange(ids.shape[-1], device=probs.device) < rules.top_k[:, None]
+    return Nucleus(ids, chosen, (wanted & (before < rules.top_p[:, None])).sum(-1))
 
 
 def sample(
-    logits: Tensor, history: Tensor, u1: Tensor, u2: Tensor, forbidden: Tensor, sampling: Sampling
+    logits: Tensor,
+    history: Tensor,
+    u1: Tensor,
+    u2: Tensor,
+    forbidden: Tensor,
+    rules: Rules,
+    most: int,
 ) -> Draw:
     """One id per row.
 
     logits [B, V]; history [B, >= window] generated ids, newest last, -1 = none; u1, u2 [B]
-    uniforms; forbidden [B, V] or [V] bool: ids that must not be drawn.
+    uniforms; forbidden [B, V] or [V] bool: ids that must not be drawn; `most`: as of `nucleus`.
     """
     logits = logits.masked_fill(forbidden, float("-inf"))
-    found = nucleus(logits.softmax(-1), sampling)
+    found = nucleus(logits.softmax(-1), rules, most)
     inside = torch.arange(found.ids.shape[-1], device=logits.device) < found.size[:, None]
     pick = _inverse_cdf(found.probs * inside, u1)
     first = found.ids.gather(-1, pick[:, None])
-    repeats = (history[:, -sampling.window :] == first).sum(-1)
+    age = torch.arange(history.shape[1] - 1, -1, -1, device=logits.device)
+    repeats = ((history == first) & (age < rules.window[:, None])).sum(-1)
     others = logits.scatter(-1, first, float("-inf")).softmax(-1)
-    again = repeats >= sampling.window * sampling.max_repeats
+    again = repeats >= rules.window * rules.max_repeats
     ids = torch.where(again, _inverse_cdf(others, u2), first[:, 0])
     return Draw(ids, first[:, 0], repeats)
 

@@ -52,17 +52,34 @@ def solve(
     `velocity` also gets the number of the step. With guidance the batch is doubled: each row
     once as asked and once with all conditions zero.
     """
-    if guidance:
-        mu, speaker, prompt = (
-            torch.cat((part, torch.zeros_like(part))) for part in (mu, speaker, prompt)
-        )
+    mu, speaker, prompt = (doubled(part, guidance) for part in (mu, speaker, prompt))
     x = noise.float()
     for step, (t, dt) in enumerate(schedule(steps)):
-        doubled = torch.cat((x, x)) if guidance else x
-        time = torch.full((len(doubled),), t, device=x.device)
-        v = velocity(doubled.to(mu.dtype), mu, speaker, prompt, time, step).float()
-        if guidance:
-            guided, free = v.chunk(2)
-            v = (1.0 + guidance) * guided - guidance * free
-        x = x + dt * v
+        time = torch.full((), t, device=x.device)
+        x = euler(velocity, x, mu, speaker, prompt, time, dt, step, guidance)
     return x
+
+
+def doubled(part: Tensor, guidance: float) -> Tensor:
+    """Conditions of the rows, then those of the same rows without any."""
+    return torch.cat((part, torch.zeros_like(part))) if guidance else part
+
+
+def euler(
+    velocity: Velocity,
+    x: Tensor,
+    mu: Tensor,
+    speaker: Tensor,
+    prompt: Tensor,
+    t: Tensor,
+    dt: Tensor | float,
+    step: int,
+    guidance: float,
+) -> Tensor:
+    """One step of x [B, mel, T] from time t []; the conditions are `doubled`."""
+    both = torch.cat((x, x)) if guidance else x
+    v = velocity(both.to(mu.dtype), mu, speaker, prompt, t.expand(len(both)), step).float()
+    if guidance:
+        guided, free = v.chunk(2)
+        v = (1.0 + guidance) * guided - guidance * free
+    return x + dt * v

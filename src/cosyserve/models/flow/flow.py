@@ -48,6 +48,10 @@ class FlowState:
     tokens: int = 0
     cache: FlowCache | None = None
 
+    def after(self, mel: Tensor) -> FlowState:
+        """With these frames [mel, n] done, too."""
+        return replace(self, tokens=self.tokens + mel.shape[1] // FRAMES_PER_TOKEN)
+
 
 @dataclass(frozen=True)
 class FlowBatch:
@@ -95,15 +99,7 @@ class Flow(nn.Module):
 
     def forward(self, batch: FlowBatch, streaming: bool, noise: Tensor | None = None) -> Tensor:
         """All frames of all rows, prompts included: [B, mel, 2*size]."""
-        mu = self.conditions(batch, streaming)
-        speaker = self.speaker(batch.speaker)
-        frames = mu.shape[2]
-        chunk = FRAMES_PER_TOKEN * self.config.encoder.chunk if streaming else 0
-        inside = batch.inside
-        if inside is not None:
-            inside = inside.repeat_interleave(FRAMES_PER_TOKEN, dim=1)
-            inside = torch.cat((inside, inside)) if self.config.guidance else inside
-        bias = attention_bias(inside, frames, chunk, mu)
+        mu, bias = self.conditions(batch, streaming), self.attention_bias(batch, streaming)
 
         def velocity(
             x: Tensor, mu: Tensor, speaker: Tensor, prompt: Tensor, t: Tensor, step: int
@@ -111,8 +107,20 @@ class Flow(nn.Module):
             v: Tensor = self.estimator(x, mu, speaker, prompt, t, bias)
             return v
 
-        noise = self._noise(0, frames, mu) if noise is None else noise
-        return self._solve(velocity, noise.expand_as(mu), mu, speaker, batch.prompt.to(mu.dtype))
+        noise = self.noise(0, mu.shape[2], mu.device) if noise is None else noise
+        speaker, prompt = self.speaker(batch.speaker), batch.prompt.to(mu.dtype)
+        return self._solve(velocity, noise.expand_as(mu), mu, speaker, prompt)
+
+    def attention_bias(self, batch: FlowBatch, streaming: bool) -> Tensor | None:
+        """Which frame the estimator lets see which; rows are doubled for guidance."""
+        chunk = FRAMES_PER_TOKEN * self.config.encoder.chunk if streaming else 0
+        inside = batch.inside
+        if inside is not None:
+            inside = inside.repeat_interleave(FRAMES_PER_TOKEN, dim=1)
+            inside = torch.cat((inside, inside)) if self.config.guidance else inside
+        return attention_bias(
+            inside, FRAMES_PER_TOKEN * batch.size, chunk, self.encoder_proj.weight
+        )
 
     def conditions(self, batch: FlowBatch, streaming: bool) -> Tensor:
         """What the tokens say about each frame: [B, mel, 2*size]."""
@@ -129,7 +137,7 @@ class Flow(nn.Module):
     def whole(self, prompts: Sequence[FlowPrompt], tokens: Sequence[Tensor]) -> list[Tensor]:
         """Whole utterances with full attention: [mel, 2 * tokens] per row."""
         batch = self._collate(prompts, tokens, [True] * len(prompts))
-        return self._speech(self(batch, streaming=False), batch, prompts, [0] * len(prompts))
+        return self.speech(self(batch, streaming=False), batch.encoded, prompts, [0] * len(prompts))
 
     def advance(
         self, states: Sequence[FlowState], tokens: Sequence[Tensor], final: Sequence[bool]
@@ -143,11 +151,8 @@ class Flow(nn.Module):
         prompts = [state.prompt for state in states]
         batch = self._collate(prompts, tokens, final)
         done = [state.tokens for state in states]
-        mels = self._speech(self(batch, streaming=True), batch, prompts, done)
-        return [
-            (mel, replace(state, tokens=state.tokens + mel.shape[1] // FRAMES_PER_TOKEN))
-            for mel, state in zip(mels, states, strict=True)
-        ]
+        mels = self.speech(self(batch, streaming=True), batch.encoded, prompts, done)
+        return [(mel, state.after(mel)) for mel, state in zip(mels, states, strict=True)]
 
     def _collate(
         self, prompts: Sequence[FlowPrompt], tokens: Sequence[Tensor], final: Sequence[bool]
@@ -158,7 +163,7 @@ class Flow(nn.Module):
             for row, last in zip(rows, final, strict=True)
         )
         size, ragged = max(encoded), min(encoded) < max(encoded)
-        self._check_frames(FRAMES_PER_TOKEN * size)
+        self.check_frames(FRAMES_PER_TOKEN * size)
         speaker = torch.stack([p.speaker for p in prompts])
         prompt = speaker.new_zeros(len(rows), self.config.mel, FRAMES_PER_TOKEN * size)
         for row, p in zip(prompt, prompts, strict=True):
@@ -174,12 +179,13 @@ class Flow(nn.Module):
         )
 
     @staticmethod
-    def _speech(
-        mel: Tensor, batch: FlowBatch, prompts: Sequence[FlowPrompt], done: Sequence[int]
+    def speech(
+        mel: Tensor, encoded: Sequence[int], prompts: Sequence[FlowPrompt], done: Sequence[int]
     ) -> list[Tensor]:
+        """The frames of each row behind its prompt and the tokens that are done."""
         first = [FRAMES_PER_TOKEN * (len(p.tokens) + n) for p, n in zip(prompts, done, strict=True)]
-        last = [FRAMES_PER_TOKEN * n for n in batch.encoded]
-        return [row[:, a:b] for row, a, b in zip(mel, first, last, strict=True)]
+        last = [FRAMES_PER_TOKEN * n for n in encoded]
+        return [row[:, a:b] for row, a, b in zip(mel, first, last, strict=False)]
 
     def _extend(self, state: FlowState, tokens: Tensor, final: bool) -> tuple[Tensor, FlowState]:
         cache = state.cache
@@ -228,7 +234,7 @@ class Flow(nn.Module):
             steps.append(kept)
             return v
 
-        noise = self._noise(at, frames, mu) if noise is None else noise
+        noise = self.noise(at, frames, mu.device) if noise is None else noise
         mel = self._solve(velocity, noise[None], mu, self.speaker(speaker[None]), condition)
         return mel[0], FlowCache(encoder, tuple(steps), at + frames)
 
@@ -258,12 +264,13 @@ class Flow(nn.Module):
             guidance=self.config.guidance,
         )
 
-    def _noise(self, start: int, frames: int, like: Tensor) -> Tensor:
-        self._check_frames(start + frames)
-        noise = fixed_noise(self.config.mel, self.config.max_frames, like.device)
+    def noise(self, start: int, frames: int, device: torch.device) -> Tensor:
+        """What absolute frames begin with: [mel, frames]."""
+        self.check_frames(start + frames)
+        noise = fixed_noise(self.config.mel, self.config.max_frames, device)
         return noise[:, start : start + frames]
 
-    def _check_frames(self, frames: int) -> None:
+    def check_frames(self, frames: int) -> None:
         if frames > self.config.max_frames:
             raise InputError(
                 f"prompt and speech are {frames / 50:.0f} s together; "

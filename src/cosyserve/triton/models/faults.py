@@ -15,7 +15,7 @@ from cosyserve.contracts import (
     VoiceError,
     WorkerError,
 )
-from cosyserve.engine.scheduler import told
+from cosyserve.engine.told import told
 from cosyserve.triton.errors import labelled, typed
 
 

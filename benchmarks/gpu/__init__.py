@@ -1,0 +1,1 @@
+"""What the engine does on one GPU: `python -m benchmarks.gpu`."""

@@ -1,0 +1,174 @@
+"""All figures of one GPU, with networks of full size and random weights, in less than 8 minutes.
+
+    python -m benchmarks.gpu [--budget SECONDS] [--only NAME ...] [--json FILE] [--tiny]
+
+Every figure is measured on its own: one that fails is null and named with its reason. The result
+is kept as benchmarks/history/DATE-GPU.json. `--tiny` tries the machinery with small networks, also
+on a CPU, and keeps nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu import checks, lm, speech
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.over_http import first_audio_http_ms
+
+ROOT = Path(__file__).parents[2]
+HISTORY = ROOT / "benchmarks" / "history"
+BUDGET = 460.0
+
+# In the order of what would be missed most.
+FIGURES: dict[str, Callable[[Bench], Any]] = {
+    "lm_step_ms": lm.lm_step_ms,
+    "prefill_110_ms": lm.prefill_110_ms,
+    "first_chunk_token2wav_ms": speech.first_chunk_token2wav_ms,
+    "one_stream": speech.one_stream,
+    "roofline": lm.roofline,
+    "mel_rel_error": checks.mel_rel_error,
+    "captured_equal": checks.captured_equal,
+    "kernels_against_module": checks.kernels_against_module,
+    "draws_chi2": checks.draws_chi2,
+    "offline_b64_audio_s_per_s": speech.offline_b64_audio_s_per_s,
+    "first_audio_http_ms": first_audio_http_ms,
+    "lm_step_without_kernels_ms": lm.lm_step_without_kernels_ms,
+    "lm_loop_ms": lm.lm_loop_ms,
+    "transformers_step_ms": lm.transformers_step_ms,
+    "nan_in_1000": checks.nan_in_1000,
+    "nan_with_large_weights": checks.nan_with_large_weights,
+    "streams_32": speech.streams_32,
+    "max_realtime_streams": speech.max_realtime_streams,
+}
+# Keys of the report; null is not measured.
+KEYS: dict[str, Any] = {
+    "device": None,
+    "torch": None,
+    "lm_step_ms": {"1": None, "16": None, "64": None, "256": None},
+    "prefill_110_ms": None,
+    "first_chunk_token2wav_ms": None,
+    "first_audio_ms": {"p50": None, "p95": None},
+    "first_audio_http_ms": {"p50": None, "p95": None},
+    "rtf_1_stream": None,
+    "streams_32": {"first_audio_p95_ms": None, "c100": None},
+    "max_realtime_streams": None,
+    "offline_b64_audio_s_per_s": None,
+    "transformers_step_ms": {"1": None, "64": None},
+    "warmup_s": None,
+    "gpu_memory_gib": None,
+    "mel_rel_error": None,
+    "nan_in_1000": None,
+}
+
+
+def measure(bench: Bench, names: list[str]) -> dict[str, Any]:
+    """The report: KEYS, then what stands beside them."""
+    found: dict[str, Any] = json.loads(json.dumps(KEYS))
+    beside: dict[str, Any] = {}
+    failed: dict[str, str] = {}
+    seconds: dict[str, float] = {}
+    for name in names:
+        begun = time.monotonic()
+        if bench.left <= 0:
+            failed[name] = "no time was left"
+            continue
+        try:
+            value = FIGURES[name](bench)
+        except Exception as error:  # one figure must not take the others along
+            failed[name] = f"{type(error).__name__}: {error}"
+            traceback.print_exc()
+        else:
+            if isinstance(value, speech.Alone):
+                value = vars(value)
+                found |= value
+            elif name in KEYS:
+                found[name] = value
+            else:
+                beside[name] = value
+        seconds[name] = round(time.monotonic() - begun, 2)
+        said = failed.get(name) or json.dumps(value)
+        sys.stdout.write(f"{name} ({seconds[name]:.1f} s): {said}\n")
+        sys.stdout.flush()
+        gc.collect()
+        if bench.device.type == "cuda":
+            torch.cuda.empty_cache()
+    beside |= ratios(found, beside)
+    on_gpu = bench.device.type == "cuda"
+    found["device"] = torch.cuda.get_device_name() if on_gpu else "cpu"
+    found["torch"] = torch.__version__
+    return found | {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "command": " ".join(sys.argv),
+        "beside": beside,
+        "failed": failed,
+        "seconds": seconds,
+        "samples": bench.samples,
+    }
+
+
+def ratios(found: dict[str, Any], beside: dict[str, Any]) -> dict[str, Any]:
+    """Against others on the same device, and against what the device allows."""
+    step = found["lm_step_ms"]
+    made: dict[str, Any] = {
+        f"transformers_step_to_ours_{n}": other / step[n]
+        for n, other in found["transformers_step_ms"].items()
+        if other and step[n]
+    }
+    made |= {
+        f"plain_step_to_ours_{n}": other / step[n]
+        for n, other in beside.get("lm_step_without_kernels_ms", {}).items()
+        if step[n]
+    }
+    if step["1"] and "roofline" in beside:
+        rate = 1e3 * beside["roofline"]["lm_weights_gb"] / step["1"]
+        made["lm_step_gb_per_s"] = rate
+        made["lm_step_share_of_copy"] = rate / beside["roofline"]["copy_gb_per_s"]
+    return made
+
+
+def commit() -> str | None:
+    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() or None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--budget", type=float, default=BUDGET, help="seconds for all figures")
+    parser.add_argument("--only", nargs="+", choices=FIGURES, help="some figures")
+    parser.add_argument("--json", type=Path, help="where else to keep the report")
+    parser.add_argument("--tiny", action="store_true", help="small networks; nothing is kept")
+    options = parser.parse_args()
+    if not (options.tiny or torch.cuda.is_available()):
+        sys.exit("torch sees no GPU: try --tiny")
+    bench = Bench(options.tiny, time.monotonic() + options.budget)
+    report = measure(bench, options.only or list(FIGURES))
+    text = json.dumps(report, indent=1)
+    if options.json:
+        options.json.write_text(text, "utf-8")
+    if not options.tiny:
+        HISTORY.mkdir(exist_ok=True)
+        name = report["device"].lower().replace(" ", "-")
+        (HISTORY / f"{report['when'][:10]}-{name}.json").write_text(text, "utf-8")
+    shown = {key: value for key, value in report.items() if key not in ("samples", "seconds")}
+    sys.stdout.write(json.dumps(shown, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

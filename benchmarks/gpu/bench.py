@@ -1,0 +1,151 @@
+"""What the figures of a GPU share: networks with random weights, a voice, a clock, a time limit.
+
+Cost does not depend on what weights hold, so random ones of full size are as good as trained ones.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from cosyserve.contracts import Voice
+from cosyserve.models.config import (
+    EncoderConfig,
+    FlowConfig,
+    LMConfig,
+    ModelConfig,
+    UNetConfig,
+    VocoderConfig,
+)
+from cosyserve.models.flow import Flow
+from cosyserve.models.hift import HiFT
+from cosyserve.models.lm import SpeechLM
+
+PROMPT_TOKENS = 87  # of the voice
+PROMPT_POSITIONS = 110  # of the LM: text and the voice's tokens
+TOKENS = 250  # of an utterance: 10 s
+
+TINY = ModelConfig(
+    lm=LMConfig(64, 96, 2, 4, 2, text_vocab=300, speech_tokens=60),
+    flow=FlowConfig(
+        EncoderConfig(64, 4, 96, 2, 1),
+        UNetConfig("unet", 32, 2, 16, 1, 2),
+        speech_tokens=60,
+        steps=2,
+    ),
+    vocoder=VocoderConfig(base=32, f0_channels=32),
+)
+FULL = ModelConfig(lm=LMConfig(), flow=FlowConfig(), vocoder=VocoderConfig())
+
+
+M = TypeVar("M", bound=torch.nn.Module)
+
+
+@dataclass
+class Bench:
+    """`samples` are kept with the figures that come of them."""
+
+    tiny: bool
+    deadline: float
+    samples: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.bfloat16 if self.device.type == "cuda" else torch.float32
+
+    @property
+    def config(self) -> ModelConfig:
+        return TINY if self.tiny else FULL
+
+    def few(self, full: int, tiny: int) -> int:
+        return tiny if self.tiny else full
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return self.deadline - time.monotonic()
+
+    @cached_property
+    def lm(self) -> SpeechLM:
+        assert self.config.lm
+        return self._made(lambda: SpeechLM(self.config.lm)).to(self.dtype)  # type: ignore[arg-type]
+
+    @cached_property
+    def flow(self) -> Flow:
+        return self._made(lambda: Flow(self.config.flow)).to(self.dtype)  # type: ignore[arg-type]
+
+    @cached_property
+    def vocoder(self) -> HiFT:
+        return self._made(lambda: HiFT(self.config.vocoder))  # type: ignore[arg-type]
+
+    @cached_property
+    def voice(self) -> Voice:
+        return self.random_voice(0)
+
+    def random_voice(self, seed: int, tokens: int = PROMPT_TOKENS) -> Voice:
+        random = np.random.default_rng(seed)
+        assert self.config.flow
+        return Voice(
+            "",
+            random.integers(0, self.config.flow.speech_tokens, tokens, dtype=np.int32),
+            random.standard_normal((2 * tokens, 80), np.float32),
+            random.standard_normal(self.config.flow.speaker, np.float32),
+        )
+
+    def random_tokens(self, seed: int, count: int) -> list[int]:
+        assert self.config.flow
+        random = np.random.default_rng(seed)
+        found: list[int] = random.integers(0, self.config.flow.speech_tokens, count).tolist()
+        return found
+
+    def _made(self, make: Callable[[], M]) -> M:
+        torch.manual_seed(0)
+        with torch.device(self.device):
+            return make().eval().requires_grad_(False)
+
+    def sync(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def wall_ms(self, name: str, run: Callable[[], object], repeats: int) -> float:
+        """Median of single runs, each waited for."""
+        for _ in range(3):
+            run()
+        times = []
+        for _ in range(repeats):
+            self.sync()
+            begun = time.perf_counter()
+            run()
+            self.sync()
+            times.append(1e3 * (time.perf_counter() - begun))
+        self.samples[name] = times
+        return statistics.median(times)
+
+    def train_ms(self, name: str, run: Callable[[], object], repeats: int) -> float:
+        """Per run of many that are queued one after another; median of five such trains."""
+        run()
+        times = []
+        for _ in range(5):
+            self.sync()
+            begun = time.perf_counter()
+            for _ in range(repeats):
+                run()
+            self.sync()
+            times.append(1e3 * (time.perf_counter() - begun) / repeats)
+        self.samples[name] = times
+        return statistics.median(times)
+
+
+def percentile(values: list[float], share: float) -> float:
+    return float(np.percentile(values, 100 * share))

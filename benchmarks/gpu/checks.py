@@ -1,0 +1,176 @@
+"""Correctness beside speed: what the GPU computes is what the plain modules compute."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.gpu.bench import Bench
+from cosyserve.contracts import CosyError, Sampling
+from cosyserve.engine.flow_steps import FlowSteps
+from cosyserve.engine.lane import Lane
+from cosyserve.engine.token2wav import Token2Wav
+from cosyserve.models import drawing
+from cosyserve.models.flow import Flow, FlowPrompt
+from cosyserve.models.fused_lm import fused
+from cosyserve.models.lm import KVCache
+
+BATCH = 32
+
+
+@torch.inference_mode()
+def mel_rel_error(bench: Bench) -> float:
+    """The flow as the engine computes it against float32: 10 s of speech behind a prompt."""
+    exact = copy.deepcopy(bench.flow).float()
+    tokens = bench.random_tokens(2, bench.few(250, 30))
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        ids = torch.tensor(tokens, device=bench.device)
+        (wanted,) = exact.whole([_prompt(bench, exact)], [ids])
+    steps = FlowSteps(bench.flow, Lane(bench.device), (1,), 512)
+    bench.sync()
+    with steps.lane.here():
+        (found,) = steps.whole([_prompt(bench, bench.flow)], [tokens])
+        error = (found - wanted).norm() / wanted.norm()
+    return float(error)
+
+
+def _prompt(bench: Bench, flow: Flow) -> FlowPrompt:
+    like = flow.encoder_proj.weight
+    return FlowPrompt(
+        torch.from_numpy(bench.voice.speech_tokens).long().to(like.device),
+        torch.from_numpy(bench.voice.mel).to(like),
+        torch.from_numpy(bench.voice.embedding).to(like),
+    )
+
+
+def nan_in_1000(bench: Bench) -> int:
+    """Random utterances in random voices whose speech holds something that is no number."""
+    return _broken(bench, bench.few(1000, 4))
+
+
+def nan_with_large_weights(bench: Bench) -> int:
+    """The same with weights scaled until activations pass 6e4, where float16 would end."""
+    kept = {name: value.clone() for name, value in bench.flow.state_dict().items()}
+    seen = 0.0
+
+    def look(module: Any, args: Any, out: Any) -> None:
+        nonlocal seen
+        if isinstance(out, torch.Tensor):
+            seen = max(seen, float(out.float().abs().max()))
+
+    hooks = [module.register_forward_hook(look) for module in bench.flow.modules()]
+    try:
+        for _ in range(12):
+            with torch.no_grad():
+                for name, value in bench.flow.named_parameters():
+                    if "norm" not in name and value.ndim > 1:
+                        value.mul_(2.0)
+            seen = 0.0
+            mel_rel_error(bench)
+            if seen > 6e4:
+                break
+        for hook in hooks:
+            hook.remove()
+        if seen <= 6e4:
+            raise CosyError(f"activations came to {seen:.0f} only")
+        return _broken(bench, bench.few(64, 2))
+    finally:
+        for hook in hooks:
+            hook.remove()
+        bench.flow.load_state_dict(kept)
+
+
+def _broken(bench: Bench, count: int) -> int:
+    token2wav, found = Token2Wav(bench.flow, bench.vocoder, (1, BATCH)), 0
+    chance = np.random.default_rng(0)
+    for start in range(0, count, BATCH):
+        seeds = range(start, min(count, start + BATCH))
+        voicings = [
+            token2wav.begin(bench.random_voice(s, 25), with_prompt=True, seed=s, speed=1.0)
+            for s in seeds
+        ]
+        rows = [bench.random_tokens(s, int(chance.integers(5, 60))) for s in seeds]
+        try:
+            token2wav.start(voicings, rows, [True] * len(rows), urgent=True).get()
+        except CosyError:
+            for voicing, row in zip(voicings, rows, strict=True):
+                try:
+                    token2wav.start([voicing], [row], [True], urgent=True).get()
+                except CosyError:
+                    found += 1
+    return found
+
+
+@torch.inference_mode()
+def captured_equal(bench: Bench) -> bool:
+    """A chunk replayed and the same chunk computed kernel by kernel, bit by bit."""
+    said = []
+    for warm in (True, False):
+        token2wav = Token2Wav(bench.flow, bench.vocoder)
+        if warm:
+            token2wav.warm_up()
+        begun = token2wav.begin(bench.voice, with_prompt=True, seed=0, speed=1.0)
+        ((samples, _),) = token2wav.start(
+            [begun], [bench.random_tokens(3, 16)], [False], urgent=True
+        ).get()
+        said.append(samples)
+    return bool(np.array_equal(*said))
+
+
+@torch.inference_mode()
+def kernels_against_module(bench: Bench) -> dict[str, float]:
+    """Logits of our kernels and of the plain module: relative error, and rows with another first
+    choice though the module's lead is larger than the error."""
+    config, found = bench.lm.config, {}
+    kernels = fused(bench.lm, 256)
+    if kernels is None:
+        raise CosyError("there are no kernels for this device")
+    for rows in (4, 64):
+        caches = [
+            KVCache.empty(config, rows, 256, device=bench.device, dtype=bench.dtype)
+            for _ in range(2)
+        ]
+        for part in ("keys", "values"):
+            filled = torch.randn_like(getattr(caches[0], part))
+            for cache in caches:
+                getattr(cache, part).copy_(filled)
+        ids = torch.randint(0, config.vocab, (rows,), device=bench.device)
+        lengths = torch.randint(1, 250, (rows,), device=bench.device)
+        ours = kernels.logits(ids, lengths, caches[0], 256)
+        wanted = bench.lm.logits(bench.lm.extend(ids[:, None], lengths, caches[1], 256)[:, 0])
+        error = (ours - wanted).norm() / wanted.norm()
+        lead = wanted.topk(2).values.diff().abs()[:, 0] > 0.02 * wanted.abs().amax(-1)
+        other = (ours.argmax(-1) != wanted.argmax(-1)) & lead
+        found[f"relative_error_{rows}"] = float(error)
+        found[f"other_first_choice_{rows}"] = float(other.sum())
+    return found
+
+
+@torch.inference_mode()
+def draws_chi2(bench: Bench) -> dict[str, float]:
+    """Draws of our kernel against those of the reference, as counts of the same ids: chi-squared
+    and degrees of freedom. They should be near each other."""
+    config, count = bench.lm.config, bench.few(20_000, 200)
+    ints = torch.zeros(count, drawing.INTS, dtype=torch.long, device=bench.device)
+    ints[:, drawing.SEED] = torch.arange(count, device=bench.device)
+    ints[:, drawing.ACTIVE] = 1
+    ints[:, drawing.TOP_K], ints[:, drawing.WINDOW] = Sampling().top_k, Sampling().window
+    ints[:, drawing.HISTORY :] = -1
+    floats = torch.tensor([[Sampling().top_p, Sampling().max_repeats]], dtype=torch.float64)
+    floats = floats.to(bench.device).expand(count, -1).contiguous()
+    logits = 2.0 * torch.randn(1, config.classes, device=bench.device)
+    logits = logits.expand(count, -1).contiguous()
+    kernels = fused(bench.lm, 64)
+    if kernels is None:
+        raise CosyError("there are no kernels for this device")
+    outcome = torch.zeros(count, 2, dtype=torch.float64, device=bench.device)
+    wanted = drawing.draw(logits, ints.clone(), floats, config, 32)[:, 0].long()
+    ints[:, drawing.SEED] += count  # other draws of the same distribution
+    kernels.draw(logits, ints, floats, outcome, None, 32)
+    a = torch.bincount(wanted, minlength=config.classes).double()
+    b = torch.bincount(outcome[:, 0].long(), minlength=config.classes).double()
+    met = a + b > 0
+    return {"chi2": float(((a - b) ** 2 / (a + b))[met].sum()), "freedom": float(met.sum() - 1)}

@@ -1,0 +1,220 @@
+"""Speech through the engine in this process: first audio, real-time factor, crowds, whole texts."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+from benchmarks.gpu.bench import PROMPT_POSITIONS, TOKENS, Bench, percentile
+from cosyserve.contracts import SAMPLE_RATE, AudioChunk, CosyError, Mode, Sampling, SpeechRequest
+from cosyserve.engine.generation import Generation, WholeText
+from cosyserve.engine.profile import LATENCY, THROUGHPUT, Profile
+from cosyserve.engine.token2wav import Token2Wav
+
+FIRST = 13 + 3  # tokens of the first chunk behind the voice's prompt, look-ahead included
+
+
+@dataclass
+class Heard:
+    """Of one stream: when it was asked for, and what came when."""
+
+    asked: float
+    arrivals: list[tuple[float, float]] = field(default_factory=list)  # seconds, of audio
+    errors: list[CosyError] = field(default_factory=list)
+
+    def __call__(self, item: AudioChunk | CosyError) -> None:
+        if isinstance(item, CosyError):
+            self.errors.append(item)
+        else:
+            self.arrivals.append((time.perf_counter(), len(item.samples) / SAMPLE_RATE))
+
+    @property
+    def first_ms(self) -> float:
+        return 1e3 * (self.arrivals[0][0] - self.asked)
+
+    @property
+    def seconds(self) -> float:
+        return sum(seconds for _, seconds in self.arrivals)
+
+    @property
+    def underrun(self) -> float:
+        """The longest silence of a listener who starts with the first chunk."""
+        worst, silent_from = 0.0, self.arrivals[0][0]
+        for at, seconds in self.arrivals:
+            worst = max(worst, at - silent_from)
+            silent_from = max(silent_from, at) + seconds
+        return worst
+
+
+class Crowd:
+    """A warm scheduler that this thread drives; every utterance has the same length."""
+
+    def __init__(self, bench: Bench, profile: Profile) -> None:
+        from cosyserve.engine.lm_runner import LMRunner
+        from cosyserve.engine.scheduler import Scheduler
+        from cosyserve.engine.session import Utterance
+        from cosyserve.text.reading import Reader
+
+        self.bench, self.tokens = bench, bench.few(TOKENS, 40)
+        slots = bench.few(profile.slots, 4)
+        begun = time.perf_counter()
+        runner = LMRunner(bench.lm, slots, 1024)
+        token2wav = Token2Wav(bench.flow, bench.vocoder, profile.rows, profile.hop)
+        config = bench.lm.config
+
+        def plan(request: SpeechRequest, read: Reader) -> list[Utterance]:
+            def make(attempt: int) -> Generation:
+                prompt = [config.sos] * PROMPT_POSITIONS
+                text = WholeText(config, prompt, 10_000)
+                return Generation(text, request.seed + attempt, Sampling(), self.tokens)
+
+            voicing = token2wav.begin(request.voice, with_prompt=True, seed=0, speed=1.0)
+            return [Utterance(make(0), voicing, request.stream, make)]
+
+        self.scheduler = Scheduler(
+            runner, token2wav, plan, slots=slots, waiting=10_000, max_wait=1e9
+        )
+        self.scheduler.warm_up()
+        bench.sync()
+        self.warmed_up = time.perf_counter() - begun
+
+    def open(self, seed: int, *, stream: bool = True) -> Heard:
+        heard = Heard(time.perf_counter())
+        request = SpeechRequest("", self.bench.voice, Mode.ZERO_SHOT, seed=seed, stream=stream)
+        session = self.scheduler.open(request, heard)
+        session.attempts = 1  # speech of forced length never comes to its own end
+        return heard
+
+    def rest(self) -> None:
+        while self.scheduler.step():
+            pass
+        self.scheduler.check_idle()
+
+    def poisson(self, concurrency: float, streams: int) -> list[Heard]:
+        """Streams that come at random, so many that this many listeners hear one at a time."""
+        chance = random.Random(0)
+        rate = concurrency * 25 / self.tokens  # per second
+        gaps = (chance.expovariate(rate) for _ in range(streams))
+        times = list(itertools.accumulate(gaps))
+        begun = time.perf_counter()
+        heard: list[Heard] = []
+        while len(heard) < streams or not self.scheduler.idle:
+            while len(heard) < streams and time.perf_counter() - begun >= times[len(heard)]:
+                heard.append(self.open(len(heard)))
+                heard[-1].asked = begun + times[len(heard) - 1]  # however late it was noticed
+            if not self.scheduler.step():
+                time.sleep(2e-4)
+        return heard
+
+
+_crowds: dict[Profile, Crowd] = {}
+
+
+def crowd_of(bench: Bench, profile: Profile) -> Crowd:
+    """Warmed up once."""
+    if profile not in _crowds:
+        _crowds[profile] = Crowd(bench, profile)
+    return _crowds[profile]
+
+
+def first_chunk_token2wav_ms(bench: Bench) -> float:
+    token2wav = Token2Wav(bench.flow, bench.vocoder)
+    token2wav.warm_up()
+    begun = token2wav.begin(bench.voice, with_prompt=True, seed=0, speed=1.0)
+    tokens = bench.random_tokens(1, FIRST)
+
+    def run() -> None:
+        token2wav.start([begun], [tokens], [False], urgent=True).get()
+
+    return bench.wall_ms("first_chunk_token2wav", run, bench.few(50, 2))
+
+
+@dataclass
+class Alone:
+    """Figures of one stream at a time."""
+
+    first_audio_ms: dict[str, float]
+    rtf_1_stream: float
+    warmup_s: float
+    gpu_memory_gib: float | None
+
+
+def one_stream(bench: Bench) -> Alone:
+    crowd = crowd_of(bench, LATENCY)
+    crowd.open(0)
+    crowd.rest()
+    heard, took = [], 0.0
+    for seed in range(bench.few(60, 2)):
+        begun = time.perf_counter()
+        heard.append(crowd.open(seed))
+        crowd.rest()
+        took += time.perf_counter() - begun
+    _check(heard)
+    first = [one.first_ms for one in heard]
+    bench.samples["first_audio_ms"] = first
+    return Alone(
+        {"p50": percentile(first, 0.5), "p95": percentile(first, 0.95)},
+        took / sum(one.seconds for one in heard),
+        crowd.warmed_up,
+        torch.cuda.max_memory_reserved() / 2**30 if bench.device.type == "cuda" else None,
+    )
+
+
+def streams_32(bench: Bench) -> dict[str, float]:
+    found = _point(bench, crowd_of(bench, LATENCY), bench.few(32, 1), bench.few(200, 3))
+    return {"first_audio_p95_ms": found[0], "c100": found[1]}
+
+
+def max_realtime_streams(bench: Bench) -> int | None:
+    """The largest of some mean concurrencies with first audio p95 <= 300 ms and C100 >= 99 %."""
+    crowd, largest = crowd_of(bench, THROUGHPUT), None
+    points = [1] if bench.tiny else [200, 240, 280, 320]
+    lower = [] if bench.tiny else [160, 120, 80, 40]
+    while points:
+        concurrency, streams = points.pop(0), bench.few(500, 3)
+        seconds = streams * crowd.tokens / (25 * concurrency) + 15  # they come, and are heard
+        if seconds > bench.left and not bench.tiny:
+            break
+        late, smooth = _point(bench, crowd, concurrency, streams)
+        if late <= 300 and smooth >= 0.99:
+            largest = concurrency
+            lower = []
+        else:
+            points, lower = lower[:1], lower[1:]
+    return largest
+
+
+def offline_b64_audio_s_per_s(bench: Bench) -> float:
+    count, crowd = bench.few(64, 2), crowd_of(bench, THROUGHPUT)
+
+    def speak() -> tuple[float, float]:
+        begun = time.perf_counter()
+        heard = [crowd.open(seed, stream=False) for seed in range(count)]
+        crowd.rest()
+        _check(heard)
+        return sum(one.seconds for one in heard), time.perf_counter() - begun
+
+    speak()
+    runs = [speak() for _ in range(bench.few(3, 1))]
+    bench.samples["offline_b64"] = runs
+    return sum(seconds for seconds, _ in runs) / sum(took for _, took in runs)
+
+
+def _point(bench: Bench, crowd: Crowd, concurrency: float, streams: int) -> tuple[float, float]:
+    """p95 of first audio, and the share of streams that never fell silent for 100 ms."""
+    heard = crowd.poisson(concurrency, streams)
+    _check(heard)
+    first = [one.first_ms for one in heard]
+    gaps = [one.underrun for one in heard]
+    bench.samples[f"poisson_{concurrency}"] = {"first_ms": first, "underrun_s": gaps}
+    return percentile(first, 0.95), sum(gap <= 0.1 for gap in gaps) / len(gaps)
+
+
+def _check(heard: list[Heard]) -> None:
+    errors = [error for one in heard for error in one.errors]
+    if errors:
+        raise errors[0]

@@ -1,0 +1,145 @@
+"""Sessions' chunks on their way through the token2wav: which go next, and those that have come out.
+
+Knows no LM and no sink. First chunks go before later ones, later ones in the order in which
+listeners would run dry. Where the token2wav allows it, first chunks don't wait for later ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cosyserve.contracts import Floats
+from cosyserve.engine.session import Session, Utterance
+from cosyserve.engine.token2wav import Spoken, Voicing
+
+
+class Speech(Protocol):
+    """What is asked of a token2wav: `Token2Wav`, or a stand-in."""
+
+    def room(self, voicings: Sequence[Voicing], tokens: Sequence[Sequence[int]]) -> int:
+        """How many of these chunks, from the first on, are best computed in one call."""
+        ...
+
+    def start(
+        self,
+        voicings: Sequence[Voicing],
+        tokens: Sequence[Sequence[int]],
+        final: Sequence[bool] | None,
+        *,
+        urgent: bool,
+    ) -> Spoken:
+        """Urgent chunks and others are computed beside each other, or else at once."""
+        ...
+
+    def warm_up(self) -> int: ...
+
+    def reserve(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """Chunks that are computed together."""
+
+    utterances: list[tuple[Session, Utterance]]
+    spoken: Spoken
+    begun: float
+
+    @property
+    def wanted(self) -> list[tuple[Session, Utterance]]:
+        """Those whose session is still there."""
+        return [(s, u) for s, u in self.utterances if s.utterances and s.utterances[0] is u]
+
+
+class Chunks:
+    def __init__(self, token2wav: Speech, clock: Callable[[], float]) -> None:
+        self.token2wav, self.clock = token2wav, clock
+        self.seconds = 0.0  # that chunks took
+        self._jobs: dict[bool, Job] = {}  # by whether they are first ones
+
+    def __bool__(self) -> bool:
+        """Whether any are on their way."""
+        return bool(self._jobs)
+
+    def due(self, running: Sequence[Session]) -> list[Session]:
+        """Sessions whose next chunk can be computed now, in one call."""
+        for first in (True, False):
+            if first in self._jobs:
+                continue
+            chosen = self._due(running, first)
+            if chosen:
+                return chosen
+        return []
+
+    def start(self, sessions: Sequence[Session]) -> None:
+        utterances = [(session, session.utterances[0]) for session in sessions]
+        first = sessions[0].first_sent is None
+        self._jobs[first] = self._started(utterances, first)
+
+    def finished(self) -> list[tuple[Session, Floats | Exception]]:
+        """What has come out since the last call."""
+        found: list[tuple[Session, Floats | Exception]] = []
+        for first, job in list(self._jobs.items()):
+            if job.spoken.ready:
+                del self._jobs[first]
+                found += self._heard(job, first)
+        return found
+
+    def _due(self, running: Sequence[Session], first: bool) -> list[Session]:
+        now = self.clock()
+        job = self._jobs.get(not first)
+        taken = {session for session, _ in job.utterances} if job else set()
+        ready = [
+            session
+            for session in running
+            if (session.first_sent is None) == first
+            and session not in taken
+            and session.utterances[0].ready
+        ]
+        ready.sort(key=lambda s: (s.slack(now), s.number))
+        same = [s for s in ready if s.request.stream == ready[0].request.stream]
+        utterances = [session.utterances[0] for session in same]
+        voicings, tokens = [u.voicing for u in utterances], [u.due() for u in utterances]
+        return same[: self.token2wav.room(voicings, tokens)] if same else []
+
+    def _started(self, utterances: list[tuple[Session, Utterance]], first: bool) -> Job:
+        begun = self.clock()
+        voicings = [u.voicing for _, u in utterances]
+        tokens = [u.due() for _, u in utterances]
+        final = [u.final for _, u in utterances] if utterances[0][1].stream else None
+        try:
+            spoken: Spoken = self.token2wav.start(voicings, tokens, final, urgent=first)
+        except Exception as error:
+            spoken = _Failed(error)
+        return Job(utterances, spoken, begun)
+
+    def _heard(self, job: Job, first: bool) -> list[tuple[Session, Floats | Exception]]:
+        try:
+            spoken = job.spoken.get()
+        except Exception as error:
+            wanted = job.wanted
+            if len(job.utterances) == 1:
+                return [(session, error) for session, _ in wanted]
+            # Whoever is to blame must not take the others along.
+            alone = [self._heard(self._started([one], first), first) for one in wanted]
+            return list(itertools.chain.from_iterable(alone))
+        self.seconds += self.clock() - job.begun
+        by_utterance = {u: found for (_, u), found in zip(job.utterances, spoken, strict=True)}
+        heard: list[tuple[Session, Floats | Exception]] = []
+        for session, utterance in job.wanted:
+            samples, utterance.voicing = by_utterance[utterance]
+            heard.append((session, samples))
+        return heard
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """What could not even be started."""
+
+    error: Exception
+    ready: bool = True
+
+    def get(self) -> list[tuple[Floats, Voicing]]:
+        raise self.error

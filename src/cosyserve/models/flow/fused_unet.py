@@ -1,0 +1,172 @@
+"""The U-Net estimator in few launches, for a GPU. `UNet` is its reference.
+
+Knows no solver. Frames are rows of channels throughout, so that a transformer block is five kernels
+and a ResNet block three; what depends on the time alone is computed once for all Euler steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cosyserve.models.flow.unet import (
+    ConvBlock,
+    ResNet,
+    Stage,
+    TransformerBlock,
+    UNet,
+    time_sinusoid,
+)
+from cosyserve.models.kernels import AVAILABLE
+
+Norm = tuple[Tensor, Tensor, float]
+
+
+def fused(unet: nn.Module, times: Sequence[float]) -> FusedUNet | None:
+    """What estimates where the kernels are quick."""
+    if not isinstance(unet, UNet):
+        return None
+    weight = unet.final_proj.weight
+    able = weight.is_cuda and weight.dtype is torch.bfloat16
+    return FusedUNet(unet, times) if able and AVAILABLE else None
+
+
+class FusedUNet:
+    def __init__(self, unet: UNet, times: Sequence[float]) -> None:
+        """`times` of the Euler steps."""
+        weight = unet.final_proj.weight
+        self.exact = weight.dtype is torch.float32
+        time = time_sinusoid(torch.tensor(times, device=weight.device), unet.channels_in)
+        time = unet.time_mlp["linear_1"](time.to(weight.dtype))
+        time = unet.time_mlp["linear_2"](F.silu(time))
+        down, *middle, up = (_Stage(stage, time) for stage in unet._stages())
+        self._down, self._middle, self._up = down, middle, up
+        self._final = _Conv(unet.final_block.block["0"])
+        self._final_norm = _norm(unet.final_block.block["2"])
+        self._proj = unet.final_proj.weight[:, :, 0].contiguous(), _bias(unet.final_proj)
+
+    def __call__(
+        self,
+        x: Tensor,
+        mu: Tensor,
+        speaker: Tensor,
+        prompt: Tensor,
+        step: Tensor,
+        lengths: Tensor,
+        chunk: Tensor,
+    ) -> Tensor:
+        """As `UNet.forward`, at the time of Euler step `step` [1]. Rows have `lengths` [B] frames,
+        masked in chunks of `chunk` [1]."""
+        from cosyserve.models.kernels.rows import linear_add
+
+        seen = _Seen(step, lengths, chunk, self.exact)
+        x = torch.cat((x, mu, speaker[..., None].expand_as(x), prompt), dim=1)
+        x = x.transpose(1, 2).contiguous()
+        skip = self._down.transform(x, seen)
+        x = self._down.convolve(skip, seen)
+        for stage in self._middle:
+            x = stage.transform(x, seen)
+        x = self._up.transform(torch.cat((x, skip), dim=2), seen)
+        x = self._final(self._up.convolve(x, seen), self._final_norm, None, self.exact)
+        y = linear_add(x.flatten(0, 1), *self._proj, None, exact=self.exact)
+        return y.view(*x.shape[:2], -1).transpose(1, 2)
+
+
+class _Seen:
+    """What all layers of a call share."""
+
+    def __init__(self, step: Tensor, lengths: Tensor, chunk: Tensor, exact: bool) -> None:
+        self.step, self.lengths, self.chunk, self.exact = step, lengths, chunk, exact
+
+
+class _Conv:
+    """A causal convolution, its weight by tap."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        assert isinstance(conv, nn.Conv1d)
+        self._weight, self._bias = conv.weight.permute(2, 0, 1).contiguous(), _bias(conv)
+
+    def __call__(self, x: Tensor, norm: Norm | None, added: Tensor | None, exact: bool) -> Tensor:
+        from cosyserve.models.kernels.causal_conv import causal_conv
+
+        return causal_conv(x, self._weight, self._bias, norm, added, exact=exact)
+
+
+class _Stage:
+    def __init__(self, stage: Stage, time: Tensor) -> None:
+        resnet, blocks = stage[0], stage[1]
+        assert isinstance(resnet, ResNet)
+        assert isinstance(blocks, nn.ModuleList)
+        self._time = resnet.mlp(time)  # [steps, channels]
+        self._convs = [
+            (_Conv(block.block["0"]), _norm(block.block["2"]))
+            for block in (resnet.block1, resnet.block2)
+            if isinstance(block, ConvBlock)
+        ]
+        self._res = resnet.res_conv.weight[:, :, 0].contiguous(), _bias(resnet.res_conv)
+        self._blocks = [_Block(block) for block in blocks if isinstance(block, TransformerBlock)]
+        self._conv = _Conv(stage[2]) if len(stage) > 2 else None
+
+    def transform(self, x: Tensor, seen: _Seen) -> Tensor:
+        """x [B, T, C] -> [B, T, C], without the last convolution."""
+        from cosyserve.models.kernels.rows import linear_add
+
+        (first, first_norm), (second, second_norm) = self._convs
+        time = self._time.index_select(0, seen.step)
+        h = first(x, first_norm, time, seen.exact)
+        h = second(h, second_norm, None, seen.exact)
+        shape = h.shape
+        y = linear_add(x.flatten(0, 1), *self._res, h.flatten(0, 1), exact=seen.exact)
+        for block in self._blocks:
+            y = block(y, shape, seen)
+        return y.view(shape)
+
+    def convolve(self, x: Tensor, seen: _Seen) -> Tensor:
+        assert self._conv
+        return self._conv(x, None, None, seen.exact)
+
+
+class _Block:
+    """A transformer block; query, key and value are one product."""
+
+    def __init__(self, block: TransformerBlock) -> None:
+        attention, forward = block.attn1, block.ff.net
+        self._heads = attention.heads
+        parts = (attention.to_q.weight, attention.to_k.weight, attention.to_v.weight)
+        self._qkv = torch.cat(parts)
+        self._norms = _norm(block.norm1), _norm(block.norm3)
+        self._out = _weights(attention.to_out[0])
+        self._widen = _weights(forward["0"].proj)
+        self._narrow = _weights(forward["2"])
+
+    def __call__(self, x: Tensor, shape: torch.Size, seen: _Seen) -> Tensor:
+        """x [B * T, C]."""
+        from cosyserve.models.kernels.chunk_attention import chunk_attention
+        from cosyserve.models.kernels.rows import linear_add, norm_linear
+
+        exact = seen.exact
+        qkv = norm_linear(x, self._norms[0], self._qkv, None, gelu=False, exact=exact)
+        qkv = qkv.view(*shape[:2], -1)
+        y = chunk_attention(qkv, seen.lengths, seen.chunk, self._heads, exact=exact)
+        x = linear_add(y.flatten(0, 1), *self._out, x, exact=exact)
+        y = norm_linear(x, self._norms[1], *self._widen, gelu=True, exact=exact)
+        return linear_add(y, *self._narrow, x, exact=exact)
+
+
+def _norm(norm: nn.Module) -> Norm:
+    assert isinstance(norm, nn.LayerNorm)
+    return norm.weight, norm.bias, norm.eps
+
+
+def _bias(layer: nn.Module) -> Tensor:
+    bias = layer.bias
+    assert isinstance(bias, Tensor)
+    return bias
+
+
+def _weights(layer: nn.Module | Tensor) -> tuple[Tensor, Tensor]:
+    assert isinstance(layer, nn.Linear)
+    return layer.weight, layer.bias

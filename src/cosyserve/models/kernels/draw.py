@@ -1,0 +1,159 @@
+"""A draw in one launch: hash, nucleus, repetition-aware second draw, and the row's line moved on.
+
+`models/drawing.py` is its reference and says what the columns of a line are.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from cosyserve.contracts import MAX_WINDOW
+from cosyserve.models import drawing
+from cosyserve.models.config import LMConfig
+
+TOKEN = tl.constexpr(drawing.TOKEN)
+SEED = tl.constexpr(drawing.SEED)
+STEP = tl.constexpr(drawing.STEP)
+ACTIVE = tl.constexpr(drawing.ACTIVE)
+LEAST = tl.constexpr(drawing.LEAST)
+TOP_K = tl.constexpr(drawing.TOP_K)
+WINDOW = tl.constexpr(drawing.WINDOW)
+FORBIDDEN = tl.constexpr(drawing.FORBIDDEN)
+HISTORY = tl.constexpr(drawing.HISTORY)
+INTS = tl.constexpr(drawing.INTS)
+TOP_P = tl.constexpr(drawing.TOP_P)
+MAX_REPEATS = tl.constexpr(drawing.MAX_REPEATS)
+FLOATS = tl.constexpr(drawing.FLOATS)
+MASK = tl.constexpr(0xFFFFFFFF)
+
+
+@triton.jit
+def _mix(x):
+    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & MASK
+    x = ((x ^ (x >> 15)) * 0x735A2D97) & MASK
+    return x ^ (x >> 15)
+
+
+@triton.jit
+def _uniform(seed, step, number):
+    """As `randomness.uniform`."""
+    x = _mix((seed & MASK) ^ _mix((((seed >> 32) & MASK) + 0x9E3779B9) & MASK))
+    x = _mix(((x * 0x9E3779B1 + step) & MASK) ^ 0x85EBCA6B)
+    x = _mix(((x * 0x9E3779B1 + number) & MASK) ^ 0x85EBCA6B)
+    return x.to(tl.float64) / 4294967296.0
+
+
+@triton.jit
+def _draw(
+    logits,
+    ints,
+    floats,
+    outcome,
+    slots,
+    classes,
+    speech_tokens,
+    text_vocab,
+    elsewhere: tl.constexpr,
+    window: tl.constexpr,
+    most: tl.constexpr,
+    block: tl.constexpr,
+):
+    row = tl.program_id(0)
+    slot = row.to(tl.int64)
+    if elsewhere:
+        slot = tl.load(slots + row)
+    line = ints + slot * INTS
+    step = tl.load(line + STEP)
+    seed = tl.load(line + SEED)
+    ids = tl.arange(0, block)
+    there = ids < classes
+    x = tl.load(logits + row * classes + ids, mask=there, other=float("-inf"))
+    finite = (x > float("-inf")) & (x < float("inf"))
+    insane = tl.sum(tl.where(there & (finite == 0), 1, 0), 0)
+    highest = tl.max(x, 0)
+    partition = highest + tl.log(tl.sum(tl.exp(x - highest), 0))
+    raw = x
+    special = ids - speech_tokens
+    bit = (tl.load(line + FORBIDDEN) >> tl.maximum(special, 0).to(tl.int64)) & 1
+    early = step < tl.load(line + LEAST)
+    x = tl.where((special >= 0) & (bit != 0), float("-inf"), x)
+    x = tl.where((special == 0) & early, float("-inf"), x)
+
+    # Non-negative floats order like their bits; of equals, the lower id goes first.
+    weight = tl.exp(x - tl.max(x, 0))
+    prob = weight / tl.sum(weight, 0)
+    key = prob.to(tl.int32, bitcast=True).to(tl.int64) * block + (block - 1 - ids)
+    key = tl.where(there, key, -1)
+    rank = tl.arange(0, most)
+    chosen = tl.zeros((most,), tl.int64)
+    probs = tl.zeros((most,), tl.float64)
+    top_k = tl.load(line + TOP_K).to(tl.int32)
+    top_p = tl.load(floats + slot * FLOATS + TOP_P)
+    mass = top_p * 0.0
+    size = top_k * 0
+    while (size < top_k) & (mass < top_p):
+        best = tl.max(key, 0)
+        key = tl.where(key == best, -1, key)
+        share = (best // block).to(tl.int32).to(tl.float32, bitcast=True).to(tl.float64)
+        chosen = tl.where(rank == size, block - 1 - best % block, chosen)
+        probs = tl.where(rank == size, share, probs)
+        mass += share
+        size += 1
+    above = tl.cumsum(probs, 0) > _uniform(seed, step, 0) * mass
+    pick = tl.min(tl.where(above, rank, most), 0)
+    pick = tl.where(pick == most, 0, pick)
+    token = tl.sum(tl.where(rank == pick, chosen, 0), 0)
+
+    place = tl.arange(0, window)
+    seen = tl.load(line + HISTORY + place)
+    age = (step + (window - 1 - place)) % window
+    recent = tl.load(line + WINDOW)
+    repeats = tl.sum(tl.where((seen == token) & (age < recent), 1, 0), 0)
+    limit = recent.to(tl.float64) * tl.load(floats + slot * FLOATS + MAX_REPEATS)
+    if repeats.to(tl.float64) >= limit:
+        x = tl.where(ids == token, float("-inf"), x)
+        weight = tl.exp(x - tl.max(x, 0))
+        total = tl.cumsum((weight / tl.sum(weight, 0)).to(tl.float64), 0)
+        beyond = total > _uniform(seed, step, 1) * tl.max(total, 0)
+        other = tl.min(tl.where(beyond & there, ids, block), 0)
+        token = tl.where(other == block, 0, other).to(tl.int64)
+
+    score = tl.sum(tl.where(ids == token, raw, 0.0), 0) - partition
+    told = tl.where(insane > 0, -1, token).to(tl.float64)
+    tl.store(outcome + slot * 2, told)
+    tl.store(outcome + slot * 2 + 1, score.to(tl.float64))
+    if tl.load(line + ACTIVE) != 0:
+        tl.store(line + HISTORY + step % window, token)
+        tl.store(line + TOKEN, text_vocab + token)
+        tl.store(line + STEP, step + 1)
+
+
+def draw(
+    logits: Tensor,
+    ints: Tensor,
+    floats: Tensor,
+    outcome: Tensor,
+    slots: Tensor | None,
+    config: LMConfig,
+    most: int,
+) -> None:
+    """Row b of float32 logits [B, classes] belongs to line slots[b], or to line b. Writes what
+    `drawing.draw` returns to the same line of `outcome`."""
+    block = triton.next_power_of_2(config.classes)
+    _draw[(len(logits),)](
+        logits,
+        ints,
+        floats,
+        outcome,
+        ints if slots is None else slots,
+        config.classes,
+        config.speech_tokens,
+        config.text_vocab,
+        slots is not None,
+        MAX_WINDOW,
+        triton.next_power_of_2(most),
+        block,
+        num_warps=16 if block > 2048 else 4,
+    )

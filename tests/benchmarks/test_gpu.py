@@ -1,0 +1,63 @@
+"""The GPU's benchmark with small networks: every figure is found, and none takes others along."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from benchmarks.gpu import __main__ as gpu
+from benchmarks.gpu.bench import Bench
+
+# What others read in benchmarks/history.
+PROMISED = [
+    "device",
+    "torch",
+    "lm_step_ms",
+    "prefill_110_ms",
+    "first_chunk_token2wav_ms",
+    "first_audio_ms",
+    "first_audio_http_ms",
+    "rtf_1_stream",
+    "streams_32",
+    "max_realtime_streams",
+    "offline_b64_audio_s_per_s",
+    "transformers_step_ms",
+    "warmup_s",
+    "gpu_memory_gib",
+    "mel_rel_error",
+    "nan_in_1000",
+]
+
+
+def test_every_figure_of_a_cpu_is_found() -> None:
+    elsewhere = {"transformers_step_ms", "kernels_against_module", "draws_chi2"}
+    names = [name for name in gpu.FIGURES if name not in elsewhere]
+    report = gpu.measure(Bench(tiny=True, deadline=time.monotonic() + 600), names)
+    assert report["failed"] == {}
+    assert list(report)[: len(PROMISED)] == PROMISED
+    assert set(report["lm_step_ms"]) == {"1", "16", "64", "256"}
+    assert report["first_audio_ms"]["p95"] >= report["first_audio_ms"]["p50"] > 0
+    assert report["streams_32"]["c100"] > 0
+    assert report["mel_rel_error"] < 1e-3  # float32 here
+    assert (report["nan_in_1000"], report["beside"]["nan_with_large_weights"]) == (0, 0)
+    assert report["beside"]["captured_equal"]
+    assert report["transformers_step_ms"] == {"1": None, "64": None}
+
+
+def test_a_figure_that_fails_is_null_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(bench: Bench) -> Any:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setitem(gpu.FIGURES, "lm_step_ms", broken)
+    names = ["lm_step_ms", "prefill_110_ms"]
+    report = gpu.measure(Bench(tiny=True, deadline=time.monotonic() + 60), names)
+    assert report["failed"] == {"lm_step_ms": "RuntimeError: no such kernel"}
+    assert report["lm_step_ms"]["1"] is None
+    assert report["prefill_110_ms"] > 0
+
+
+def test_time_is_limited() -> None:
+    report = gpu.measure(Bench(tiny=True, deadline=time.monotonic() - 1), ["prefill_110_ms"])
+    assert report["failed"] == {"prefill_110_ms": "no time was left"}

@@ -1,0 +1,106 @@
+"""A token2wav that takes its time, as a GPU does: nobody waits for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cosyserve.contracts import AudioChunk, CosyError
+from cosyserve.engine.scheduler import Scheduler
+from tests.engine.mocks import CountingLM, Hummed, HummingToken2Wav, mock_scheduler, request
+
+Heard = list[AudioChunk | CosyError]
+
+
+class SlowToken2Wav(HummingToken2Wav):
+    """As on a GPU: what is started is ready when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queued: dict[bool, Hummed] = {}  # by urgency
+
+    def start(self, *args: Any, urgent: bool) -> Hummed:
+        assert urgent not in self.queued, "a lane has one call at a time"
+        hummed = super().start(*args, urgent=urgent)
+        hummed.ready = False
+        self.queued[urgent] = hummed
+        return hummed
+
+    def finish(self, urgent: bool) -> None:
+        self.queued.pop(urgent).ready = True
+
+
+def slow() -> tuple[Scheduler, SlowToken2Wav, CountingLM]:
+    scheduler, _, lm, _ = mock_scheduler()
+    token2wav = SlowToken2Wav()
+    scheduler._chunks.token2wav = token2wav  # type: ignore[assignment]
+    return scheduler, token2wav, lm
+
+
+def until(scheduler: Scheduler, token2wav: SlowToken2Wav, urgent: bool) -> None:
+    while urgent not in token2wav.queued:
+        assert scheduler.step()
+
+
+def test_the_lm_goes_on_while_a_chunk_is_computed() -> None:
+    scheduler, token2wav, lm = slow()
+    heard: Heard = []
+    scheduler.open(request("a", 60), heard.append)
+    until(scheduler, token2wav, True)
+    before = len(lm.rows[0].tokens)
+    for _ in range(10):
+        scheduler.step()
+    assert len(lm.rows[0].tokens) == before + 10
+    assert heard == []
+    token2wav.finish(True)
+    scheduler.step()
+    (chunk,) = heard
+    assert isinstance(chunk, AudioChunk)
+    assert chunk.tokens == 25
+
+
+def test_a_first_chunk_does_not_wait_for_a_later_one() -> None:
+    scheduler, token2wav, _ = slow()
+    old: Heard = []
+    new: Heard = []
+    scheduler.open(request("old", 200), old.append)
+    until(scheduler, token2wav, True)
+    token2wav.finish(True)
+    until(scheduler, token2wav, False)
+    scheduler.open(request("new", 60), new.append)
+    until(scheduler, token2wav, True)
+    assert False in token2wav.queued
+    token2wav.finish(True)
+    scheduler.step()
+    assert (len(old), len(new)) == (1, 1)
+
+
+def test_leaving_while_a_chunk_is_computed() -> None:
+    scheduler, token2wav, lm = slow()
+    heard: dict[str, Heard] = {"stays": [], "leaves": []}
+    sessions = {
+        name: scheduler.open(request(name, 40), found.append) for name, found in heard.items()
+    }
+    until(scheduler, token2wav, True)
+    assert token2wav.calls == [["stays", "leaves"]]
+    scheduler.cancel(sessions["leaves"])
+    assert len(lm.rows) == 1
+    while not scheduler.idle:
+        for urgent in list(token2wav.queued):
+            token2wav.finish(urgent)
+        scheduler.step()
+    assert heard["leaves"] == []
+    assert sum(len(chunk.samples) for chunk in heard["stays"]) == 40 * 960
+    scheduler.check_idle()
+
+
+def test_a_scheduler_is_not_idle_while_a_chunk_is_computed() -> None:
+    scheduler, token2wav, _ = slow()
+    session = scheduler.open(request("a", 60), lambda _: None)
+    until(scheduler, token2wav, True)
+    scheduler.cancel(session)
+    assert not scheduler.idle
+    assert scheduler.step()
+    token2wav.finish(True)
+    scheduler.step()
+    assert not scheduler.step()
+    scheduler.check_idle()

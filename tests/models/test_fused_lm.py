@@ -1,0 +1,139 @@
+"""The kernels compute what the plain module computes: on a GPU, or interpreted on a CPU.
+
+That they compile for a Hopper GPU needs none.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from cosyserve.contracts import Sampling
+from cosyserve.engine.generation import Generation, WholeText
+from cosyserve.engine.lm_runner import LMRunner
+from cosyserve.models import drawing
+from cosyserve.models.config import LMConfig
+from cosyserve.models.fused_lm import FusedLM, fused
+from cosyserve.models.lm import KVCache, SpeechLM
+
+pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
+pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+CONFIG = LMConfig(112, 160, 2, 7, 1, text_vocab=50, speech_tokens=60)
+
+
+def made(dtype: torch.dtype, config: LMConfig = CONFIG) -> tuple[SpeechLM, FusedLM]:
+    torch.manual_seed(0)
+    lm = SpeechLM(config).eval().requires_grad_(False)
+    for parameter in lm.parameters():
+        if parameter.ndim == 1:
+            torch.nn.init.uniform_(parameter, 0.5, 1.5)
+    lm = lm.to(DEVICE, dtype)
+    kernels = FusedLM(lm, 256)
+    if DEVICE == "cpu":  # the interpreter can't multiply bfloat16
+        kernels.exact = True
+    return lm, kernels
+
+
+@pytest.mark.parametrize("rows", [3, 18])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
+def test_a_step_is_that_of_the_plain_module(
+    rows: int, dtype: torch.dtype, tolerance: float
+) -> None:
+    lm, kernels = made(dtype)
+    caches = [KVCache.empty(CONFIG, rows + 1, 256, device=DEVICE, dtype=dtype) for _ in range(2)]
+    for part in ("keys", "values"):
+        filled = torch.randn_like(getattr(caches[0], part))
+        for cache in caches:
+            getattr(cache, part).copy_(filled)
+    lengths = torch.randint(0, 190, (rows,), device=DEVICE)
+    lengths[:2] = torch.tensor([0, 64])
+    ids = torch.randint(0, CONFIG.vocab, (rows,), device=DEVICE)
+    found = kernels.logits(ids, lengths, caches[0], 192)
+    wanted = lm.logits(lm.extend(ids[:, None], lengths, caches[1], 192)[:, 0])
+    assert (found - wanted).norm() <= tolerance * wanted.norm()
+    for part in ("keys", "values"):
+        written, reference = (getattr(cache, part).float() for cache in caches)
+        torch.testing.assert_close(written, reference, atol=3 * tolerance, rtol=0)
+
+
+def lines(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of rows with all sorts of rules; some wait."""
+    ints = torch.zeros(rows, drawing.INTS, dtype=torch.long)
+    ints[:, drawing.SEED] = torch.randint(0, 2**62, (rows,))
+    ints[:, drawing.ACTIVE] = (torch.arange(rows) % 5 > 0).long()
+    ints[:, drawing.LEAST] = 2
+    ints[:, drawing.TOP_K] = torch.randint(1, 30, (rows,))
+    ints[:, drawing.WINDOW] = torch.randint(1, 20, (rows,))
+    ints[:, drawing.FORBIDDEN] = 0b110
+    ints[:, drawing.HISTORY :] = -1
+    floats = torch.rand(rows, drawing.FLOATS, dtype=torch.float64) * 0.9 + 0.05
+    floats[::2, drawing.MAX_REPEATS] = 0.01
+    return ints.to(DEVICE), floats.to(DEVICE)
+
+
+def test_a_draw_is_that_of_the_plain_function() -> None:
+    _, kernels = made(torch.float32)
+    rows = 30
+    ints, floats = lines(rows)
+    reference = ints.clone()
+    outcome = torch.zeros(rows, 2, dtype=torch.float64, device=DEVICE)
+    backwards = torch.arange(rows - 1, -1, -1, device=DEVICE)
+    for step in range(4):
+        logits = 3.0 * torch.randn(rows, CONFIG.classes, device=DEVICE)
+        logits[:, 7:9] += 5.0
+        logits[0, 3] = torch.nan if step == 3 else 0.0
+        wanted = drawing.draw(logits, reference, floats, CONFIG, 32)
+        if step % 2:
+            kernels.draw(logits.flip(0).contiguous(), ints, floats, outcome, backwards, 32)
+        else:
+            kernels.draw(logits, ints, floats, outcome, None, 32)
+        assert torch.equal(outcome[:, 0], wanted[:, 0])
+        torch.testing.assert_close(outcome[1:, 1], wanted[1:, 1], atol=1e-5, rtol=0)
+        assert torch.equal(ints[1:], reference[1:])
+    assert wanted[0, 0] == -1
+    assert (wanted[:, 0] >= 0).sum() == rows - 1
+
+
+def test_rows_speak_through_the_kernels() -> None:
+    config = LMConfig(32, 32, 1, 2, 1, text_vocab=20, speech_tokens=25)
+    lm, kernels = made(torch.float32, config)
+
+    def said(use: FusedLM | None) -> list[list[int]]:
+        runner = LMRunner(lm, 2, 64)
+        runner._steps._fused = use
+        rows = [
+            Generation(WholeText(config, [config.sos, 3, seed], 9), seed, Sampling(), 4)
+            for seed in range(2)
+        ]
+        for row in rows:
+            runner.join(row)
+        while not all(row.finish for row in rows):
+            runner.step()
+        return [row.tokens for row in rows]
+
+    assert said(kernels) == said(None)
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="kernels are for a GPU, and there is one")
+def test_a_cpu_is_left_alone() -> None:
+    lm, _ = made(torch.float32)
+    assert fused(lm, 64) is None
+
+
+def test_they_compile_for_a_hopper_gpu(tmp_path: Path) -> None:
+    """Without one: in a process of its own, since nothing is interpreted there."""
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    env |= {"TRITON_CACHE_DIR": str(tmp_path)}
+    script = Path(__file__).with_name("compile_kernels.py")
+    done = subprocess.run(
+        [sys.executable, script], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(done.stdout.split()) == 13

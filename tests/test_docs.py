@@ -63,7 +63,9 @@ def test_the_block_runs(
 ) -> None:
     env = environment(workplace)
     if "localhost:8080" in code and "make " not in code:
-        code = code.replace("http://localhost:8080", request.getfixturevalue("server"))
+        url = request.getfixturevalue("server")
+        code = code.replace("http://localhost:8080", url)
+        code = code.replace("ws://localhost:8080", url.replace("http", "ws", 1))
     if "http://localhost:8000/v1" in code:
         code = code.replace("http://localhost:8000/v1", request.getfixturevalue("llm_url"))
     if "cosyserve client" in code:

@@ -71,7 +71,7 @@ def test_the_block_runs(
     if "cosyserve client" in code:
         triton = request.getfixturevalue("scripted_triton")
         port = triton.grpc.rpartition(":")[2]
-        code = code.replace("localhost:8000", triton.http).replace("8001", port)
+        code = re.sub(r"\b8001\b", port, code.replace("localhost:8000", triton.http))
     if "cosyserve bench" in code:
         env["COSYSERVE_URL"] = request.getfixturevalue("server")
     if language == "python":

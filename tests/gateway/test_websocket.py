@@ -246,7 +246,7 @@ def test_nothing_to_say(server: Running, pieces: tuple[str, ...]) -> None:
     ("error", "code", "retry_after"),
     [
         (WorkerError("died"), "engine_unavailable", 1),
-        (OverloadError("full", 2.5), "rate_limit_exceeded", 3),
+        (OverloadError("full", 2.5), "overloaded", 3),
         (InputError("can't"), "invalid_input", None),
         (CosyError("failed"), "engine_failed", None),
         (RuntimeError("secret"), "internal", None),

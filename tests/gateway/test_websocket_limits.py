@@ -82,7 +82,7 @@ def test_an_utterance_is_a_request_while_it_lasts(narrow: Running) -> None:
         second.start()
         refused = second.hear().last
         assert refused["error"]["type"] == "rate_limit_error"
-        assert (refused["error"]["code"], refused["retry_after"]) == ("rate_limit_exceeded", 1)
+        assert (refused["error"]["code"], refused["retry_after"]) == ("too_many_requests", 1)
         assert narrow.say().status_code == 429
         first.send("cancel")
         first.hear("done")
@@ -196,7 +196,7 @@ def test_a_key_has_its_own_limit(guarded: Running) -> None:
             each.text("Hello.")
             each.hear("started")
         again.start()
-        assert again.error()["code"] == "rate_limit_exceeded"
+        assert again.error()["code"] == "too_many_requests"
         headers = {"Authorization": f"Bearer {KEYS[0]}"}
         assert guarded.http.get("/v1/models", headers=headers).status_code == 429
         talk.send("cancel")

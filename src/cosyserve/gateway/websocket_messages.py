@@ -86,8 +86,6 @@ class Failed(BaseModel):
     @classmethod
     def of(cls, refused: Refusal, request_id: str | None = None) -> Failed:
         error = refused.envelope.error
-        if refused.status_code == 429:
-            error.code = "rate_limit_exceeded"
         wait = (refused.headers or {}).get("Retry-After")
         return cls(request_id=request_id, error=error, retry_after=int(wait) if wait else None)
 

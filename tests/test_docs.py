@@ -63,13 +63,15 @@ def test_the_block_runs(
 ) -> None:
     env = environment(workplace)
     if "localhost:8080" in code and "make " not in code:
-        code = code.replace("http://localhost:8080", request.getfixturevalue("server"))
+        url = request.getfixturevalue("server")
+        code = code.replace("http://localhost:8080", url)
+        code = code.replace("ws://localhost:8080", url.replace("http", "ws", 1))
     if "http://localhost:8000/v1" in code:
         code = code.replace("http://localhost:8000/v1", request.getfixturevalue("llm_url"))
     if "cosyserve client" in code:
         triton = request.getfixturevalue("scripted_triton")
         port = triton.grpc.rpartition(":")[2]
-        code = code.replace("localhost:8000", triton.http).replace("8001", port)
+        code = re.sub(r"\b8001\b", port, code.replace("localhost:8000", triton.http))
     if "cosyserve bench" in code:
         env["COSYSERVE_URL"] = request.getfixturevalue("server")
     if language == "python":

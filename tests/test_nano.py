@@ -66,6 +66,17 @@ def test_longer_text_takes_longer(nano: TTS) -> None:
     assert len(nano.say("Yes, of course.")) < len(nano.say(SENTENCE)) / 1.5
 
 
+def test_text_in_pieces_is_spoken_sentence_by_sentence(nano: TTS) -> None:
+    follows = "Yes, of course he does not."
+    heard = list(nano.stream(iter([SENTENCE[:10], SENTENCE[10:], f" {follows}"]), seed=4))
+    assert [chunk.index for chunk in heard] == list(range(len(heard)))
+    assert [chunk.final for chunk in heard] == [False] * (len(heard) - 1) + [True]
+    alone = [c for n, text in enumerate((SENTENCE, follows)) for c in nano.stream(text, seed=4 + n)]
+    samples = [np.concatenate([chunk.samples for chunk in chunks]) for chunks in (heard, alone)]
+    assert np.abs(samples[0] - samples[1]).max() < 1e-4
+    assert sum(chunk.text_tokens for chunk in heard) == sum(chunk.text_tokens for chunk in alone)
+
+
 @pytest.mark.parametrize("text", ["早上好。", "请把窗户关上，外面开始下雨了。", "Добрый день!"])
 def test_what_it_can_not_read_is_refused(nano: TTS, text: str) -> None:
     with pytest.raises(InputError, match="knows no sound"):

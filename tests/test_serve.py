@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +19,7 @@ import openai
 import pytest
 
 from cosyserve.audio import AudioFormat, decode, encode
+from tests.gateway.talking import talking
 from tests.serving import served
 
 TEXT = "The quick brown fox jumps over the lazy dog."
@@ -109,6 +112,68 @@ def test_a_worker_that_is_killed_comes_back(server: tuple[str, int]) -> None:
         time.sleep(0.1)
     assert speech(url).status_code == 200
     assert len(workers(pid)) == 1
+
+
+def test_text_in_pieces_sounds_the_same_however_it_is_cut(server: tuple[str, int]) -> None:
+    with talking(server[0]) as talk:
+        at_once, words, letters = (
+            talk.say(*pieces, model="test", seed=3)
+            for pieces in ([TEXT], re.findall(r"\S+\s*", TEXT), TEXT)
+        )
+    assert len(at_once.frames) > 1
+    assert at_once.audio == words.audio == letters.audio
+    assert at_once.last["usage"] == letters.last["usage"]
+    assert at_once.last["usage"]["input_tokens"] > 5
+
+
+def test_audio_comes_before_the_text_is_over(server: tuple[str, int]) -> None:
+    with talking(server[0]) as talk:
+        talk.start()
+        talk.hear("started")
+        talk.text(TEXT * 3)
+        assert isinstance(talk.socket.recv(timeout=20), bytes)
+        talk.text(TEXT)
+        talk.send("end")
+        assert talk.hear().last["type"] == "done"
+
+
+def test_whoever_leaves_the_websocket_leaves_nothing_behind(server: tuple[str, int]) -> None:
+    for stage in range(8):
+        with talking(server[0]) as talk:
+            talk.start()
+            talk.text(TEXT * 2)
+            if stage % 2:
+                talk.send("end")
+            if stage % 4 > 1:
+                talk.hear("started")
+                talk.socket.recv(timeout=20)
+            if stage > 3:
+                talk.socket.socket.shutdown(socket.SHUT_RDWR)
+    until = time.monotonic() + 5
+    rest = {"cosyserve_running 0.0", "cosyserve_waiting 0.0", "cosyserve_connections 0.0"}
+    while not rest <= set(httpx.get(f"{server[0]}/metrics").text.splitlines()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_worker_that_dies_is_told_of_on_the_websocket(server: tuple[str, int]) -> None:
+    url, pid = server
+    (worker,) = workers(pid)
+    with talking(url) as talk:
+        talk.start()
+        talk.hear("started")
+        talk.text(TEXT * 3)
+        assert isinstance(talk.socket.recv(timeout=20), bytes)
+        os.kill(worker, signal.SIGKILL)
+        begun = time.monotonic()
+        told = talk.hear().last
+        assert time.monotonic() - begun < 1.0
+        assert (told["error"]["code"], told["retry_after"]) == ("engine_unavailable", 1)
+        assert talk.say().last["error"]["code"] == "engine_unavailable"
+        while httpx.get(f"{url}/ready").status_code != 200:
+            assert time.monotonic() - begun < 30
+            time.sleep(0.1)
+        assert talk.say().last["type"] == "done"
 
 
 def test_sigterm_lets_streams_finish_and_leaves_nobody_behind(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ NANO = ModelConfig(
         speech_tokens=LEVELS**CODE_DIMS,
         rope_theta=1e4,
         speech_per_text=SPEECH_PER_TEXT,
+        takes_pieces=False,
     ),
     flow=FlowConfig(
         encoder=EncoderConfig(size=192, heads=4, feed_forward=512, blocks=3, up_blocks=2),

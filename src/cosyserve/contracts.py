@@ -216,6 +216,7 @@ class ModelInfo:
     fingerprint: str
     speech: bool  # False: random weights, not speech
     voices: dict[str, Voice]  # shipped with the model; `default` is always there
+    takes_pieces: bool = True  # of text while it speaks; else it is asked for sentence by sentence
 
 
 @dataclass(frozen=True)

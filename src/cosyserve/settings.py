@@ -62,6 +62,12 @@ class Settings(BaseSettings):
 
     max_requests: int = Field(default=512, ge=1)
     """Requests inside the server at once; beyond, they are refused with 429."""
+    max_requests_per_key: int = Field(default=512, ge=1)
+    """Requests with the same key inside the server at once; beyond, they are refused with 429."""
+    max_connections: int = Field(default=1024, ge=1)
+    """WebSockets that are open at once; beyond, they are refused with 429."""
+    max_idle_seconds: float = Field(default=20.0, gt=0)
+    """Until a WebSocket's first message, and from one piece of its text to the next."""
     max_body_bytes: int = Field(default=16 << 20, ge=1024)
     """Of a request's body, recordings included."""
     max_input_characters: int = Field(default=4096, ge=1)

@@ -67,6 +67,16 @@ async def story(engine: WorkerEngine) -> None:
         while engine.stats().sessions != 9 or engine.stats().running:
             await asyncio.sleep(0.01)
 
+    async def pieces() -> AsyncIterator[str]:
+        for letter in f"{TEXT} {TEXT}":
+            yield letter
+
+    arriving = SpeechRequest(pieces(), voice, Mode.PRESET, seed=5, stream=True)
+    parts = [await listen(engine.open(request(seed=seed))) for seed in (5, 6)]
+    np.testing.assert_allclose(
+        await listen(engine.open(arriving)), np.concatenate(parts), atol=1e-3
+    )
+
     noise = np.random.default_rng(0).standard_normal(24_000).astype(np.float32) * 0.1
     learned = await engine.embed(noise, 24_000, "words", name="n", language="", consent="me")
     spoken = SpeechRequest("Hi.", learned, Mode.ZERO_SHOT, stream=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
+import asyncio
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ import uvloop
 
 from cosyserve.gateway.app import create_app
 from cosyserve.gateway.limits import Limits
+from cosyserve.gateway.serve import config, listen
 from cosyserve.voices.store import open_store
 from tests.gateway.sine_engine import SineEngine
 
@@ -30,6 +31,8 @@ class Running:
     port: int
     http: httpx.Client
     app: Any
+    loop: asyncio.AbstractEventLoop
+    sockets: Collection[object]  # that are open
     folder: Path  # of the stored voices
 
     @property
@@ -45,7 +48,7 @@ class Running:
 
     def wait_until_idle(self, seconds: float = 2.0) -> None:
         until = time.monotonic() + seconds
-        while self.engine.open_sessions or self.app.state.gate.inside:
+        while self.engine.open_sessions or self.app.state.gate.inside:  # utterances, too
             assert time.monotonic() < until, f"{self.engine.open_sessions} sessions are open"
             time.sleep(0.005)
 
@@ -57,23 +60,18 @@ def serving(
     keys: Sequence[str] = (),
     store: str | None = None,
 ) -> Iterator[Running]:
-    engine = engine or SineEngine()
+    engine, limits = engine or SineEngine(), limits or Limits()
     with (
         tempfile.TemporaryDirectory() as folder,
-        socket.create_server(("127.0.0.1", 0)) as listener,
+        listen("127.0.0.1", 0, limits.seconds) as listener,
     ):
-        app = create_app(engine, open_store(store or folder), limits or Limits(), keys)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                http="httptools",
-                lifespan="off",
-                log_level="critical",
-                timeout_graceful_shutdown=1,
-            )
-        )
+        app = create_app(engine, open_store(store or folder), limits, keys)
+        server = uvicorn.Server(config(app, limits))
+
+        loops: list[asyncio.AbstractEventLoop] = []
 
         async def run() -> None:
+            loops.append(asyncio.get_running_loop())
             await server.serve(sockets=[listener])
             await app.state.decoder.close()
 
@@ -84,7 +82,8 @@ def serving(
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
                 while not server.started:
                     time.sleep(0.002)
-                yield Running(engine, port, client, app, Path(folder))
+                sockets = server.server_state.connections
+                yield Running(engine, port, client, app, loops[0], sockets, Path(folder))
         finally:
             server.should_exit = True
             thread.join()

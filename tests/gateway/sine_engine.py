@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +23,7 @@ from cosyserve.contracts import (
     SpeechRequest,
     Voice,
 )
+from cosyserve.engine.arriving import feeding
 
 
 def sine(samples: int) -> Floats:
@@ -41,6 +43,42 @@ def voice_of(tokens: int, text: str = "", **texts: str) -> Voice:
 DEFAULT_VOICE = voice_of(0)
 
 
+class Text:
+    """What has come of a text."""
+
+    def __init__(self, known: str = "") -> None:
+        self._come = known
+        self._news: asyncio.Queue[str | Exception | None] = asyncio.Queue()
+        self._ended = bool(known)
+        self.push = self.fail = self._news.put_nowait
+
+    def end(self) -> None:
+        self._news.put_nowait(None)
+
+    async def begin(self) -> None:
+        while not (self._come or self._ended):
+            await self._listen()
+
+    async def whole(self) -> str:
+        while not self._ended:
+            await self._listen()
+        return self._come
+
+    async def _listen(self) -> None:
+        item = await self._news.get()
+        if isinstance(item, Exception):
+            raise item
+        self._come += item or ""
+        self._ended = item is None
+
+
+@asynccontextmanager
+async def reading(text: str | Iterator[str] | AsyncIterator[str]) -> AsyncIterator[Text]:
+    come = Text(text if isinstance(text, str) else "")
+    async with feeding(text, come.push, come.end, come.fail):
+        yield come
+
+
 @dataclass
 class SineEngine:
     chunks: int = 4
@@ -54,11 +92,13 @@ class SineEngine:
     speech: bool = True
     ready: bool = True
     sessions: int = 0
+    made: int = 0  # chunks
     open_sessions: int = 0
     most_open: int = 0
     embedded: int = 0
     closed: bool = False
     requests: list[SpeechRequest] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)  # that came in pieces, when they are whole
 
     @property
     def model(self) -> ModelInfo:
@@ -74,24 +114,35 @@ class SineEngine:
         self.sessions += 1
         self.open_sessions += 1
         self.most_open = max(self.most_open, self.open_sessions)
-        size = self.chunk_tokens * SAMPLES_PER_TOKEN
         try:
-            for index, samples in enumerate(np.split(self.samples, self.chunks)):
-                if pause := (self.delay if index else self.first_delay):
-                    await asyncio.sleep(pause)
-                if self.error and index == self.error_at:
-                    raise self.error
-                last = index == self.chunks - 1
-                yield AudioChunk(
-                    samples=samples * np.nan if self.poison else samples,
-                    index=index,
-                    start=index * size / SAMPLE_RATE,
-                    tokens=self.chunk_tokens,
-                    finish=self.finish if last else None,
-                    text_tokens=7 if last else 0,
-                )
+            async with reading(request.text) as text:
+                async for chunk in self._hum(text):
+                    yield chunk
         finally:
             self.open_sessions -= 1
+
+    async def _hum(self, text: Text) -> AsyncIterator[AudioChunk]:
+        """Begins with the first piece of the text, and doesn't end before it; but `length` does."""
+        size = self.chunk_tokens * SAMPLES_PER_TOKEN
+        for index, samples in enumerate(np.split(self.samples, self.chunks)):
+            last = index == self.chunks - 1
+            if index == 0:
+                await text.begin()
+            if last and self.finish != "length":
+                self.texts.append(await text.whole())
+            if pause := (self.delay if index else self.first_delay):
+                await asyncio.sleep(pause)
+            if self.error and index == self.error_at:
+                raise self.error
+            self.made += 1
+            yield AudioChunk(
+                samples=samples * np.nan if self.poison else samples,
+                index=index,
+                start=index * size / SAMPLE_RATE,
+                tokens=self.chunk_tokens,
+                finish=self.finish if last else None,
+                text_tokens=7 if last else 0,
+            )
 
     async def embed(
         self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from typing import Any
 
 import httpx
@@ -75,8 +76,12 @@ def test_after_some_audio_the_connection_is_cut(
 def test_after_some_audio_an_event_tells(server: Running, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "cosyserve.gateway")
     server.behave(error=WorkerError("died"), error_at=2)
+    server.http.get("/health")
+    before = set(server.sockets)
     response = server.say(response_format="pcm", stream_format="sse")
     server.wait_until_idle()
+    time.sleep(0.05)
+    assert set(server.sockets) == before  # the answer is whole: the connection is kept
     assert json.loads(caplog.messages[-1])["error"] == "engine_unavailable"
     *_, last = (json.loads(e.removeprefix("data: ")) for e in response.text.split("\n\n") if e)
     assert last["type"] == "error"

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from cosyserve.contracts import InputError
 from cosyserve.gateway.limits import Limits
@@ -24,6 +25,7 @@ from cosyserve.gateway.serve import serve
 from cosyserve.voices.store import open_store
 from tests.gateway.serving import SPEECH
 from tests.gateway.sine_engine import SineEngine
+from tests.gateway.talking import close_code, talking
 
 PROGRAM = """
 import sys, uvloop
@@ -104,6 +106,34 @@ def test_a_stream_that_takes_too_long_is_cut() -> None:
             with pytest.raises(httpx.RemoteProtocolError):
                 response.read()
         assert ended(child, 3) == "closed 0"
+
+
+def test_websockets_finish_and_go_away() -> None:
+    with (
+        process("chunks=5, delay=0.2") as (child, first_line),
+        talking(address(first_line)) as idle,
+        talking(address(first_line)) as busy,
+        talking(address(first_line)) as late,
+    ):
+        busy.start()
+        busy.text("Hello.")
+        busy.hear("started")
+        late.start()
+        late.text("Hello.")  # and no end
+        late.hear("started")
+        child.send_signal(signal.SIGTERM)
+        assert close_code(idle.socket) == 1001
+        busy.text(" And more.")
+        busy.send("end")
+        heard = busy.hear()
+        assert (heard.last["finish_reason"], len(heard.audio)) == ("stop", 5 * 10 * 960 * 2)
+        assert close_code(busy.socket) == 1001
+        with pytest.raises(InvalidStatus) as refused, talking(address(first_line)):
+            pass
+        assert refused.value.response.status_code == 503
+        assert late.error()["code"] == "shutting_down"
+        assert close_code(late.socket) == 1001
+        assert ended(child, 2) == "closed 0"
 
 
 def test_a_test_model_is_named_at_the_start_and_control_c_is_no_failure() -> None:

@@ -63,8 +63,9 @@ def test_json_round_trip(config: ModelConfig) -> None:
 def test_every_value_is_checked(wrong: Any) -> None:
     for path in paths(DATA):
         data = changed(json.loads(json.dumps(DATA)), path, wrong)
-        right = {"name": str, "family": str, "fingerprint": str, "speech": bool}
-        if path and right.get(str(path[0])) is type(wrong):
+        right: dict[str, type] = {"name": str, "family": str, "fingerprint": str}
+        right |= {"speech": bool, "takes_pieces": bool}
+        if path and right.get(str(path[-1])) is type(wrong):
             continue
         with pytest.raises(CheckpointError, match=r"^config\.json: model") as caught:
             from_json(data, "config.json: model")

@@ -33,6 +33,7 @@ from cosyserve.triton import engine as triton_engine
 from cosyserve.triton.engine import TritonEngine
 from cosyserve.voices.enroll import enroll
 from tests import serving
+from tests.gateway.talking import talking
 from tests.triton.scripted import Scripted
 from tests.triton.server import Served
 
@@ -213,6 +214,25 @@ def test_events(gateway: tuple[str, openai.OpenAI]) -> None:
     told = httpx.post(f"{gateway[0]}/v1/audio/speech", json=body, timeout=60).text
     assert told.count("speech.audio.delta") > 1
     assert "speech.audio.done" in told
+
+
+def test_text_in_pieces_over_the_websocket(gateway: tuple[str, openai.OpenAI]) -> None:
+    asked = {"model": "test", "response_format": "pcm", "seed": 5}
+    body = {**asked, "input": TEXT, "voice": "default"}
+    whole = httpx.post(f"{gateway[0]}/v1/audio/speech", json=body, timeout=60).content
+    with talking(gateway[0]) as talk:
+        assert talk.say(*TEXT, **asked).audio == whole  # one sentence is one request
+        talk.start(**asked)
+        talk.text(TEXT + " ", "And")
+        talk.hear("started")
+        first = talk.socket.recv(timeout=30)
+        assert isinstance(first, bytes)
+        talk.text(" another one.")
+        talk.send("end")
+        heard = talk.hear()
+        assert heard.last["finish_reason"] == "stop"
+        assert (first + heard.audio).startswith(whole)
+        assert len(heard.audio) > len(whole) // 2
 
 
 def test_voices_of_the_gateway(gateway: tuple[str, openai.OpenAI]) -> None:

@@ -15,7 +15,8 @@ from cosyserve.voices.enroll import enroll
 
 def ready(model: ModelInfo) -> Ready:
     voices = {name: voice_file.to_bytes(voice) for name, voice in model.voices.items()}
-    return Ready(model.name, model.family, model.fingerprint, model.speech, voices)
+    about = model.name, model.family, model.fingerprint, model.speech
+    return Ready(*about, voices, model.takes_pieces)
 
 
 def embedded(model: Model, message: Embed) -> Embedded | Failed:

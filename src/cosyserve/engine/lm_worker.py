@@ -10,6 +10,7 @@ import contextlib
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from cosyserve.contracts import CheckpointError, CosyError, Voice
 from cosyserve.engine.answers import embedded, ready
@@ -67,7 +68,7 @@ class LMWorker:
         # The sessions are counted here; of each, one utterance at a time asks the LM.
         alone = LMAlone(lm, slots=self.slots, waiting=self.limit)
         self._engine = JoinedEngine(self.model, alone, link, NumberReader())
-        self._send(ready(describe(self.model)))
+        self._send(ready(replace(describe(self.model), takes_pieces=False)))
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 self._take(to_worker.decode(await next_body(reader)))

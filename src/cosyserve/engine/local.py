@@ -22,6 +22,7 @@ from cosyserve.engine.arriving import feeding
 from cosyserve.engine.intake import Intake, Ticket
 from cosyserve.engine.loop import Loop
 from cosyserve.engine.number_reader import NumberReader
+from cosyserve.engine.one_by_one import one_by_one_later
 from cosyserve.engine.profile import LATENCY, Profile
 from cosyserve.engine.scheduler import WAITING, Scheduler
 from cosyserve.engine.tts import TTS
@@ -36,7 +37,8 @@ def describe(model: Model) -> ModelInfo:
     voices = {file.stem: load_voice(file) for file in model.voices}
     if "default" not in voices:
         voices["default"] = TTS(model).default_voice
-    return ModelInfo(config.name, config.family, config.fingerprint, config.speech, voices)
+    about = config.name, config.family, config.fingerprint, config.speech
+    return ModelInfo(*about, voices, config.takes_pieces)
 
 
 class LocalEngine:
@@ -57,7 +59,12 @@ class LocalEngine:
         self._thread.start()
         self._enrolling = ThreadPoolExecutor(1, "enroll")
 
-    async def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
+    def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
+        if isinstance(request.text, str) or self.model.takes_pieces:
+            return self._open(request)
+        return one_by_one_later(request, self._open)
+
+    async def _open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
         here = asyncio.get_running_loop()
         found: asyncio.Queue[AudioChunk | Exception] = asyncio.Queue()
 

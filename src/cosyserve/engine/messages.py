@@ -122,6 +122,7 @@ class Ready(msgspec.Struct, tag=True):
     fingerprint: str
     speech: bool
     voices: dict[str, bytes]
+    takes_pieces: bool
 
 
 class Chunk(msgspec.Struct, tag=True):

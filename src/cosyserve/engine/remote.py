@@ -46,6 +46,7 @@ from cosyserve.engine.messages import (
     from_worker,
     next_body,
 )
+from cosyserve.engine.one_by_one import one_by_one_later
 from cosyserve.engine.voice_mirror import SentVoices
 from cosyserve.voices import file as voice_file
 from cosyserve.voices.store import CACHE_BYTES
@@ -113,7 +114,12 @@ class WorkerEngine:
     def stats(self) -> EngineStats:
         return self._stats
 
-    async def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
+    def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
+        if isinstance(request.text, str) or self.model.takes_pieces:
+            return self._open(request)
+        return one_by_one_later(request, self._open)
+
+    async def _open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
         number, found = self._register()
         try:
             self._send_open(number, request)
@@ -221,9 +227,8 @@ class WorkerEngine:
             voices = {
                 name: voice_file.from_bytes(data, name) for name, data in message.voices.items()
             }
-            self._info = ModelInfo(
-                message.name, message.family, message.fingerprint, message.speech, voices
-            )
+            about = message.name, message.family, message.fingerprint, message.speech
+            self._info = ModelInfo(*about, voices, message.takes_pieces)
             self._stats = EngineStats(ready=True, waiting=0, running=0)
             self._sent = SentVoices(self.options.voice_cache_bytes)
             if self._started and not self._started.done():

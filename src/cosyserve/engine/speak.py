@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 from cosyserve.contracts import AudioChunk, CosyError, InputError, SpeechRequest
+from cosyserve.engine.one_by_one import one_by_one
 from cosyserve.engine.scheduler import Scheduler
 from cosyserve.models.model import Model
 from cosyserve.text import PieceTokenizer
@@ -17,6 +18,13 @@ def speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
     """Audio in order; the last chunk says how the speech ended."""
     if isinstance(request.text, AsyncIterator):
         raise InputError("text in pieces must be an ordinary iterator here")
+    if isinstance(request.text, str) or model.config.takes_pieces:
+        return _speak(model, request)
+    return one_by_one(request, lambda sentence: _speak(model, sentence))
+
+
+def _speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
+    assert not isinstance(request.text, AsyncIterator)
     scheduler = Scheduler.of(model, slots=1)
     found: list[AudioChunk | CosyError] = []
     session = scheduler.open(request, found.append)

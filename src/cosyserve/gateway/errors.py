@@ -6,7 +6,7 @@ Knows no route. What is not meant for a client stays out of the envelope.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import NoReturn
 
@@ -113,13 +113,17 @@ def refusal(error: Exception) -> Refusal:
 
 
 def _invalid(error: RequestValidationError | ValidationError) -> Refusal:
-    """The first of the faults, with the name of its field."""
+    """The first of the faults."""
     first = error.errors()[0]
-    where = [str(part) for part in first["loc"] if part != "body"]
     if first["type"] == "json_invalid":
         return Refusal(400, f"the body is not JSON: {first['msg']}", "invalid_json")
-    param = where[0] if where else None
-    message = f"{param}: {first['msg']}" if param else str(first["msg"])
+    return invalid_value(first["msg"], [part for part in first["loc"] if part != "body"])
+
+
+def invalid_value(fault: str, where: Sequence[int | str]) -> Refusal:
+    """A fault, with the name of its field."""
+    param = str(where[0]) if where else None
+    message = f"{param}: {fault}" if param else fault
     return Refusal(400, message, "invalid_value", param=param)
 
 

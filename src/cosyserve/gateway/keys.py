@@ -1,14 +1,18 @@
 """Who may ask: clients that send a key of ours, as `Authorization: Bearer KEY`. Knows no route.
 
 Keys are compared by their hashes in constant time, all of them, so that an answer's time tells
-nothing of any key.
+nothing of any key. A page in a browser can't set headers of a WebSocket: it sends its key as a
+subprotocol, which stays out of the logs and histories that keep URLs.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import hmac
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -16,31 +20,64 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cosyserve.gateway.errors import Refusal
 
 OPEN_TO_ALL = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
+KEY_SUBPROTOCOL = "cosyserve.key."  # and the key in base64url, for a subprotocol has few characters
 
 
 class Keys:
-    """ASGI middleware. Without keys, anybody may ask."""
+    """ASGI middleware; which key was sent is told in the scope. Without keys, anybody may ask, but
+    no page of another host: browsers let every page open WebSockets to the user's own machine."""
 
     def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
         self._app = app
         self._hashes = [_hash(key.encode()) for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._hashes and scope["type"] == "http" and scope["path"] not in OPEN_TO_ALL:
-            self._check(Headers(scope=scope).get("authorization", ""))
+        if self._hashes and scope["type"] != "lifespan" and scope["path"] not in OPEN_TO_ALL:
+            scope["state"]["key"] = self._number(_sent_key(scope))
+        elif scope["type"] == "websocket":
+            _check_origin(Headers(scope=scope))
         await self._app(scope, receive, send)
 
-    def _check(self, authorization: str) -> None:
-        scheme, _, given = authorization.partition(" ")
-        found = _hash(given.strip().encode("latin-1"))  # as it came
-        same = sum(hmac.compare_digest(found, known) for known in self._hashes)
-        if scheme.lower() != "bearer" or not same:
+    def _number(self, given: bytes | None) -> int:
+        """Which of the keys was sent."""
+        found = _hash(given or b"")
+        same = [hmac.compare_digest(found, known) for known in self._hashes]
+        if given is None or True not in same:
             raise Refusal(
                 401,
                 "a valid key is needed: send it as 'Authorization: Bearer KEY'",
                 "invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
+        return same.index(True)
+
+
+def _sent_key(scope: Scope) -> bytes | None:
+    scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return given.strip().encode("latin-1")  # as it came
+    for offered in scope.get("subprotocols", ()):
+        if offered.startswith(KEY_SUBPROTOCOL):
+            return _from_base64url(offered.removeprefix(KEY_SUBPROTOCOL))
+    return None
+
+
+def _from_base64url(text: str) -> bytes | None:
+    try:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (ValueError, binascii.Error):
+        return None
+
+
+def _check_origin(headers: Headers) -> None:
+    """Programs send no origin. A page of this server's own host may ask, too."""
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        raise Refusal(
+            403,
+            "pages of other hosts need a key: set COSYSERVE_API_KEYS on the server",
+            "origin_not_allowed",
+        )
 
 
 def _hash(key: bytes) -> bytes:

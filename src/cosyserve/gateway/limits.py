@@ -6,6 +6,7 @@ A request is also over, at any point, once its client has left. Knows no route a
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +26,10 @@ class Limits:
     body_bytes: int = 16 << 20
     input_characters: int = 4096
     requests: int = 512  # at once; the engine has its own, shorter queue
+    requests_per_key: int = 512  # at once
+    connections: int = 1024  # WebSockets at once
     seconds: float = 600.0  # of one request, its client's slowness included
+    idle_seconds: float = 20.0  # until a WebSocket's first message, and from text to text
     shutdown_seconds: float = 30.0  # that running requests have left after SIGTERM
     voice_cache_bytes: int = 64 << 20  # of voices learned from requests' own recordings
 
@@ -35,6 +39,9 @@ class Limits:
             body_bytes=settings.max_body_bytes,
             input_characters=settings.max_input_characters,
             requests=settings.max_requests,
+            requests_per_key=settings.max_requests_per_key,
+            connections=settings.max_connections,
+            idle_seconds=settings.max_idle_seconds,
             seconds=settings.max_request_seconds,
             shutdown_seconds=settings.shutdown_seconds,
             voice_cache_bytes=settings.voice_cache_bytes,
@@ -44,8 +51,9 @@ class Limits:
 class Gate:
     """Counts the requests inside, and lets nobody in any more once it is closed."""
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
+    def __init__(self, capacity: int, per_key: int) -> None:
+        self._capacity, self._per_key = capacity, per_key
+        self._of_key: Counter[int] = Counter()
         self.inside = 0
         self.closed = False
 
@@ -53,18 +61,23 @@ class Gate:
         self.closed = True
 
     @contextmanager
-    def passage(self) -> Iterator[None]:
+    def passage(self, key: int | None) -> Iterator[None]:
+        """`key`: which one the client has sent; None where no keys are asked for."""
         if self.closed:
-            headers = {"Connection": "close"} | retry_after(1)
-            raise Refusal(503, "the server is shutting down", "shutting_down", headers=headers)
+            raise shutting_down()
         if self.inside >= self._capacity:
-            message = f"{self._capacity} requests are being served, which is the limit; try later"
-            raise Refusal(429, message, "too_many_requests", headers=retry_after(1))
+            raise too_many(f"{self._capacity} requests are being served")
+        if key is not None and self._of_key[key] >= self._per_key:
+            raise too_many(f"{self._per_key} requests with this key are being served")
         self.inside += 1
+        if key is not None:
+            self._of_key[key] += 1
         try:
             yield
         finally:
             self.inside -= 1
+            if key is not None:
+                self._of_key[key] -= 1
 
 
 class Guard:
@@ -77,9 +90,9 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in ALWAYS_ANSWERED:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, send)  # of a WebSocket, each utterance is a request
             return
-        with self._gate.passage():
+        with self._gate.passage(scope["state"].get("key")):
             _check_announced(scope, self._limits.body_bytes)
             await self._run(scope, receive, send)
 
@@ -142,6 +155,16 @@ class Body:
             pass
         self.left = True
         time_left.reschedule(0)
+
+
+def shutting_down() -> Refusal:
+    headers = {"Connection": "close"} | retry_after(1)
+    return Refusal(503, "the server is shutting down", "shutting_down", headers=headers)
+
+
+def too_many(what: str) -> Refusal:
+    message = f"{what}, which is the limit; try later"
+    return Refusal(429, message, "too_many_requests", headers=retry_after(1))
 
 
 def _check_announced(scope: Scope, limit: int) -> None:

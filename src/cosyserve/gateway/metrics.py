@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -25,7 +25,7 @@ class Metrics:
         registry.register(EngineCounts(engine))
         self._first_audio = Histogram(
             "cosyserve_first_audio_seconds",
-            "From a request's arrival to its first audio.",
+            "From the arrival of a request, or of the first text, to the first audio.",
             buckets=LATENCY,
             registry=registry,
         )
@@ -54,6 +54,8 @@ class Metrics:
             "cosyserve_refusals", "Requests answered with an error.", ["reason"], registry=registry
         )
         self._bytes = Counter("cosyserve_bytes_out", "Bytes of bodies sent.", registry=registry)
+
+        self.connections = Gauge("cosyserve_connections", "WebSockets open now.", registry=registry)
 
     def observe(self, record: Record, route: str, seconds: float) -> None:
         self._seconds.labels(route, str(record.status)).observe(seconds)

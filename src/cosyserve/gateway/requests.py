@@ -50,18 +50,16 @@ Recording = Annotated[
 Format = Annotated[AudioFormat, WithJsonSchema({"type": "string", "enum": list(AudioFormat)})]
 
 
-class SpeechBody(BaseModel):
-    """OpenAI's fields first, then ours."""
+class SpeechFields(BaseModel):
+    """How a text is to be spoken. OpenAI's fields first, then ours."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     model: Name
-    input: Annotated[str, StringConstraints(min_length=1)]
     voice: Name | Annotated[dict[Literal["id"], Name], Field(min_length=1)] = "default"
     instructions: str = Field(default="", max_length=MAX_TEXT)
     response_format: Format = AudioFormat.MP3
     speed: float = Field(default=1.0, ge=MIN_SPEED, le=MAX_SPEED)
-    stream_format: Literal["audio", "sse"] = "audio"
 
     mode: SpokenMode | None = None
     seed: int = Field(default=0, ge=0, le=MAX_SEED)
@@ -73,6 +71,13 @@ class SpeechBody(BaseModel):
     @property
     def voice_name(self) -> str:
         return self.voice if isinstance(self.voice, str) else self.voice["id"]
+
+
+class SpeechBody(SpeechFields):
+    """A whole request over HTTP."""
+
+    input: Annotated[str, StringConstraints(min_length=1)]
+    stream_format: Literal["audio", "sse"] = "audio"
 
 
 def _form_schema() -> dict[str, Any]:

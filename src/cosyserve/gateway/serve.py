@@ -9,8 +9,9 @@ import asyncio
 import logging
 import signal
 import socket
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
@@ -19,9 +20,11 @@ from fastapi import FastAPI
 from cosyserve.audio import AudioFormat, Encoder
 from cosyserve.contracts import Engine, InputError
 from cosyserve.gateway.app import create_app
+from cosyserve.gateway.connections import Connections
 from cosyserve.gateway.decoding import Decoder
 from cosyserve.gateway.limits import Gate, Limits
 from cosyserve.gateway.status import NOT_SPEECH
+from cosyserve.gateway.websocket_protocol import BoundedProtocol
 from cosyserve.voices.store import VoiceStore
 
 BACKLOG = 2048
@@ -40,7 +43,7 @@ async def serve(
     logging.basicConfig(format="%(message)s")
     logging.getLogger("cosyserve").setLevel(logging.INFO)
     try:
-        with _listener(host, port) as listener:
+        with listen(host, port, limits.seconds) as listener:
             app = create_app(engine, store, limits, keys)
             await Server(app, engine, limits).serve(sockets=[listener])
     finally:
@@ -49,20 +52,10 @@ async def serve(
 
 class Server(uvicorn.Server):
     def __init__(self, app: FastAPI, engine: Engine, limits: Limits) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http="httptools",
-                ws="none",
-                lifespan="off",
-                access_log=False,
-                log_level="critical",  # requests are logged by the application, with their ids
-                backlog=BACKLOG,
-                timeout_graceful_shutdown=STRAGGLER_SECONDS,
-            )
-        )
+        super().__init__(config(app, limits))
         self._engine = engine
         self._gate: Gate = app.state.gate
+        self._connections: Connections = app.state.connections
         self._decoder: Decoder = app.state.decoder
         self._seconds_to_finish = limits.shutdown_seconds
 
@@ -78,11 +71,19 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """New requests still come in, and are told to go elsewhere, while the old ones finish."""
         self._gate.close()
-        until = time.monotonic() + self._seconds_to_finish
-        while self._gate.inside and time.monotonic() < until and not self.force_exit:
-            await asyncio.sleep(0.05)
+        self._connections.close()
+        await self._while(
+            lambda: self._gate.inside + self._connections.count, self._seconds_to_finish
+        )
+        self._connections.cut()
+        await self._while(lambda: self._connections.count, STRAGGLER_SECONDS)
         await super().shutdown(sockets)
         await self._decoder.close()
+
+    async def _while(self, open_yet: Callable[[], int], seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while open_yet() and time.monotonic() < until and not self.force_exit:
+            await asyncio.sleep(0.05)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -98,14 +99,35 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
-def _listener(host: str, port: int) -> socket.socket:
+def config(app: FastAPI, limits: Limits) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        ws=BoundedProtocol,
+        ws_max_size=limits.body_bytes,
+        ws_ping_timeout=limits.seconds,  # who plays what was sent may not read for a long time
+        ws_per_message_deflate=False,  # audio doesn't get smaller, and everybody waits meanwhile
+        lifespan="off",
+        access_log=False,
+        log_level="critical",  # requests are logged by the application, with their ids
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=STRAGGLER_SECONDS,
+    )
+
+
+def listen(host: str, port: int, seconds: float) -> socket.socket:
+    """A client that takes none of what was sent for so many seconds is gone."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise InputError(
             f"can't listen on {host} port {port}: {error.strerror}; choose another with --port"
         ) from error
+    if sys.platform == "linux":  # else a closed connection waits for its deaf client for ever
+        milliseconds = int(1000 * seconds)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+    return listener
 
 
 def _address(listener: socket.socket) -> str:

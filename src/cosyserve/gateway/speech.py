@@ -1,7 +1,4 @@
-"""Route: text to speech. Makes a `SpeechRequest` of what a client sent.
-
-Knows nothing of how the speech travels back (`stream`), nor of what computes it.
-"""
+"""Route: text to speech. Knows nothing of how the speech travels back, nor of what computes it."""
 
 from __future__ import annotations
 
@@ -10,13 +7,11 @@ import asyncio
 from fastapi import APIRouter, Request, Response
 
 from cosyserve.audio import MEDIA_TYPES
-from cosyserve.contracts import Engine, InputError, Mode, SpeechRequest, Voice
+from cosyserve.contracts import Engine
 from cosyserve.gateway.errors import Refusal
-from cosyserve.gateway.known_voices import KnownVoices
+from cosyserve.gateway.interpreter import Interpreter
 from cosyserve.gateway.limits import Limits
-from cosyserve.gateway.references import References
 from cosyserve.gateway.requests import OPENAPI_BODY, SpeechBody, read_speech
-from cosyserve.gateway.status import check_model
 from cosyserve.gateway.stream import SpeechStream
 from cosyserve.gateway.wire import open_wire
 
@@ -28,9 +23,7 @@ SPEECH: dict[int | str, dict[str, object]] = {
 }
 
 
-def routes(
-    engine: Engine, voices: KnownVoices, references: References, limits: Limits
-) -> APIRouter:
+def routes(engine: Engine, interpreter: Interpreter, limits: Limits) -> APIRouter:
     router = APIRouter(tags=["speech"])
 
     @router.post(
@@ -44,18 +37,12 @@ def routes(
         body = await read_speech(request)
         record = request.state.record
         record.characters = len(body.input)
-        check_model(engine.model, body.model)
         _check_text(body, limits)
         wire = await asyncio.to_thread(
             open_wire, body.stream_format, body.response_format, body.sample_rate
         )
-        spoken = _speech_request(body, await speaker(body))
+        spoken = await interpreter.request(body, body.input)
         return SpeechStream(engine, spoken, wire, record)
-
-    async def speaker(body: SpeechBody) -> Voice:
-        if body.reference_audio is None:
-            return await voices.speaker(body.voice_name)
-        return await references.voice(body.reference_audio, body.reference_text)
 
     return router
 
@@ -70,31 +57,3 @@ def _check_text(body: SpeechBody, limits: Limits) -> None:
         )
     if not body.input.strip():
         raise Refusal(400, "input holds nothing to say", "invalid_value", param="input")
-
-
-def _speech_request(body: SpeechBody, voice: Voice) -> SpeechRequest:
-    return SpeechRequest(
-        text=body.input,
-        voice=voice,
-        mode=_mode(body, voice),
-        instruction=body.instructions,
-        speed=body.speed,
-        seed=body.seed,
-        stream=True,
-        language=body.language,
-    )
-
-
-def _mode(body: SpeechBody, voice: Voice) -> Mode:
-    """What was asked for, else what the fields and the voice allow."""
-    if body.reference_text and body.reference_audio is None:
-        raise InputError("reference_text is given without reference_audio")
-    if body.instructions.strip():
-        if body.mode not in (None, Mode.INSTRUCT):
-            raise InputError(f"instructions need mode 'instruct', not '{body.mode}'")
-        return Mode.INSTRUCT
-    if body.mode is not None:
-        return body.mode
-    if not voice.speech_tokens.size:
-        return Mode.PRESET
-    return Mode.ZERO_SHOT if voice.prompt_text else Mode.CROSS_LINGUAL

@@ -1,6 +1,7 @@
 """One record, one id and one log line per request; every error of a request is answered here.
 
-Knows the length of a text, never the text. Knows no route.
+A WebSocket is such a request, and so is each utterance on it. Knows the length of a text, never
+the text. Knows no route.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from cosyserve.gateway.metrics import Metrics
 
 SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 CLIENT_LEFT = 499  # what nginx calls it; nobody receives it
+SWITCHED, REFUSED, INTERNAL = 101, 403, 1011  # a WebSocket's begin, its refusal, its end by a bug
+ANSWERS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
 
 log = logging.getLogger("cosyserve.gateway")
 
@@ -33,9 +36,10 @@ class Record:
     request_id: str
     method: str
     path: str
-    body_pending: bool  # the client has announced more than was read
+    body_pending: bool = False  # the client has announced more than was read
     begun: float = field(default_factory=time.perf_counter)
     status: int = 0
+    answered: bool = False  # to the end
     bytes_out: int = 0
     characters: int = 0
     first_audio: float | None = None  # seconds after `begun`
@@ -66,30 +70,54 @@ class Record:
         return json.dumps(facts, ensure_ascii=False)
 
 
+class Ledger:
+    """Where records go: the log and the metrics."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def failed(self, record: Record, error: Exception) -> Refusal:
+        """What the client is told of it."""
+        refused = refusal(error)
+        record.error = refused.code
+        self._metrics.refused(refused.code)
+        if refused.status_code >= 500 and not isinstance(error, CosyError | Refusal):
+            log.error("request_id=%s unexpected error", record.request_id, exc_info=error)
+        return refused
+
+    def over(self, record: Record, route: str) -> None:
+        seconds = time.perf_counter() - record.begun
+        self._metrics.observe(record, route, seconds)
+        log.info("%s", record.line(seconds))
+
+
 class Trace:
     """ASGI middleware, the outermost: nothing of a request escapes it unlogged or unanswered."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, ledger: Ledger) -> None:
         self._app = app
-        self._metrics = metrics
+        self._ledger = ledger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        record = Record(_request_id(headers), scope["method"], scope["path"], _has_body(headers))
+        headers, method = Headers(scope=scope), scope.get("method", "GET")
+        record = Record(_request_id(headers), method, scope["path"], _has_body(headers))
         scope.setdefault("state", {})["record"] = record
 
         async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                record.status = message["status"]
+            if message["type"] in ANSWERS:
+                record.status = message.get("status", SWITCHED)
                 answered = MutableHeaders(scope=message)
                 answered["x-request-id"] = record.request_id
                 if record.body_pending:  # whatever still comes is not the next request
                     answered["connection"] = "close"
+            elif message["type"] == "websocket.close":
+                record.status = record.status or REFUSED
             else:
                 record.bytes_out += len(message.get("body", b""))
+                record.answered = not message.get("more_body")
             await send(message)
 
         try:
@@ -97,23 +125,15 @@ class Trace:
         except ClientLeft:
             record.status = CLIENT_LEFT
         except Exception as error:
-            refused = self._note(record, error)
-            if record.status:
+            refused = self._ledger.failed(record, error)
+            if record.status == SWITCHED:
+                await send({"type": "websocket.close", "code": INTERNAL})
+            elif not record.status:
+                await refused.response(scope, receive, send_with_id)
+            elif not record.answered:
                 raise  # a stream that has begun can only be cut
-            await refused.response(scope, receive, send_with_id)
         finally:
-            seconds = time.perf_counter() - record.begun
-            route = getattr(scope.get("route"), "path", "none")
-            self._metrics.observe(record, route, seconds)
-            log.info("%s", record.line(seconds))
-
-    def _note(self, record: Record, error: Exception) -> Refusal:
-        refused = refusal(error)
-        record.error = refused.code
-        self._metrics.refused(refused.code)
-        if refused.status_code >= 500 and not isinstance(error, CosyError | Refusal):
-            log.error("request_id=%s unexpected error", record.request_id, exc_info=error)
-        return refused
+            self._ledger.over(record, getattr(scope.get("route"), "path", "none"))
 
 
 def _request_id(headers: Headers) -> str:

@@ -30,6 +30,7 @@ class LMConfig:
     norm_eps: float = 1e-6
     rope_theta: float = 1e6
     speech_per_text: tuple[float, ...] = (2.0, 20.0)  # tokens, at least and at most
+    takes_pieces: bool = True  # it has learnt to speak while its text still arrives
 
     def __post_init__(self) -> None:
         _require(len(self.speech_per_text) == 2, "speech_per_text needs two numbers")
@@ -189,6 +190,11 @@ class ModelConfig:
     fingerprint: str = ""  # of the weights that make voices (tokenizer and speaker encoder)
     speech: bool = True  # False: random weights for tests, the output is no speech
     sampling: Sampling = field(default_factory=Sampling)
+
+    @property
+    def takes_pieces(self) -> bool:
+        """Whether text may arrive while the model speaks."""
+        return self.lm is None or self.lm.takes_pieces
 
     def __post_init__(self) -> None:
         """Parts agree on tokens, frames and samples, with each other and with `contracts`."""

@@ -7,7 +7,7 @@ again; a request that has heard nothing yet goes to another server instead.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +20,6 @@ from cosyserve.contracts import (
     AudioChunk,
     CosyError,
     EngineStats,
-    FinishReason,
     Floats,
     InputError,
     Ints,
@@ -31,8 +30,8 @@ from cosyserve.contracts import (
     Voice,
     WorkerError,
 )
+from cosyserve.engine.one_by_one import one_by_one_later
 from cosyserve.triton import vocabulary
-from cosyserve.triton.sentences import sentences
 from cosyserve.triton.speech import REFERENCE_RATE, audio_chunk, plain_inputs, request_inputs
 from cosyserve.triton.tensors import Tensors
 from cosyserve.triton.upstream import Served, Upstream
@@ -107,12 +106,8 @@ class TritonEngine:
         if request.mode is Mode.CONVERT:
             raise InputError("mode 'convert' is not possible with Triton servers")
         self._sessions += 1
-        if isinstance(request.text, str):
-            spoken = self._utter(request, request.text)
-        elif isinstance(request.text, AsyncIterator):
-            spoken = self._one_by_one(request, sentences(request.text))
-        else:
-            raise InputError("text in pieces must be an asynchronous iterator")
+        whole = isinstance(request.text, str)
+        spoken = self._utter(request) if whole else one_by_one_later(request, self._utter)
         async with aclosing(spoken) as chunks:
             async for chunk in chunks:
                 self._tokens += chunk.tokens
@@ -156,31 +151,12 @@ class TritonEngine:
             raise CosyError("the model speaker_embedding gives no embedding")
         return exact.reshape(-1).astype(np.float32)
 
-    async def _one_by_one(
-        self, request: SpeechRequest, texts: AsyncGenerator[str, None]
-    ) -> AsyncGenerator[AudioChunk, None]:
-        """Text that arrives: a model takes a text at once, so each sentence is a request."""
-        number = index = samples = tokens = 0
-        finish: FinishReason = "stop"
-        async with aclosing(texts):
-            async for text in texts:
-                part = replace(request, seed=request.seed + number)
-                number += 1
-                async with aclosing(self._utter(part, text)) as chunks:
-                    async for chunk in chunks:
-                        finish, tokens = chunk.finish or finish, tokens + chunk.text_tokens
-                        start = samples / SAMPLE_RATE
-                        yield replace(chunk, index=index, start=start, finish=None, text_tokens=0)
-                        index, samples = index + 1, samples + len(chunk.samples)
-        if not number:
-            raise InputError("there is nothing to say in the text")
-        yield AudioChunk(NOTHING, index, samples / SAMPLE_RATE, 0, finish, tokens)
-
-    async def _utter(self, request: SpeechRequest, text: str) -> AsyncGenerator[AudioChunk, None]:
+    async def _utter(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
         """A whole text. What fails before the first chunk is asked of another server."""
         assert self._served
+        assert isinstance(request.text, str)
         make = request_inputs if self._served.takes_voices else plain_inputs
-        inputs = make(request, text, own_voice=request.voice is self.model.voices[DEFAULT])
+        inputs = make(request, request.text, own_voice=request.voice is self.model.voices[DEFAULT])
         tried: list[Upstream] = []
         begun = False
         while True:

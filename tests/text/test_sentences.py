@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from cosyserve.triton.sentences import sentences
+from cosyserve.text.sentences import sentences, sentences_later
 
 CASES: list[tuple[str, Sequence[str]]] = [
     ("", []),
@@ -37,10 +37,12 @@ def test_sentences_do_not_depend_on_the_pieces(
             yield text[place : place + step]
 
     async def collect() -> list[str]:
-        return [sentence async for sentence in sentences(pieces())]
+        return [sentence async for sentence in sentences_later(pieces())]
 
     found = asyncio.run(collect())
     assert found == expected
+    cut = (text[place : place + step] for place in range(0, len(text), step))
+    assert list(sentences(cut)) == expected
     assert "".join(found) in ("", text)
 
 
@@ -55,7 +57,7 @@ def test_a_sentence_does_not_wait_for_the_next_to_end() -> None:
             closed.append(True)
 
     async def first() -> str:
-        found = sentences(pieces())
+        found = sentences_later(pieces())
         try:
             return await anext(found)
         finally:

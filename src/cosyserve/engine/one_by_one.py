@@ -1,0 +1,79 @@
+"""Text that arrives in pieces, for models that want a text at once: each sentence is a request.
+
+Knows no engine, only a way to speak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import replace
+
+import numpy as np
+
+from cosyserve.contracts import (
+    SAMPLE_RATE,
+    AudioChunk,
+    FinishReason,
+    InputError,
+    SpeechRequest,
+)
+from cosyserve.text.sentences import sentences, sentences_later
+
+NOTHING = np.zeros(0, np.float32)
+
+
+class Joined:
+    """Several requests' chunks as those of one."""
+
+    def __init__(self, request: SpeechRequest) -> None:
+        self._request, self._sentences = request, 0
+        self._index = self._samples = self._text_tokens = 0
+        self._finish: FinishReason = "stop"
+
+    def ask(self, sentence: str) -> SpeechRequest:
+        """The next request."""
+        seed = self._request.seed + self._sentences
+        self._sentences += 1
+        return replace(self._request, text=sentence, seed=seed)
+
+    def hear(self, chunk: AudioChunk) -> AudioChunk:
+        """A chunk of the request asked last."""
+        self._finish = chunk.finish or self._finish
+        self._text_tokens += chunk.text_tokens
+        index, start = self._index, self._samples / SAMPLE_RATE
+        self._index += 1
+        self._samples += len(chunk.samples)
+        return replace(chunk, index=index, start=start, finish=None, text_tokens=0)
+
+    def last(self) -> AudioChunk:
+        """Ends the speech; the sentences' own last chunks don't."""
+        if not self._sentences:
+            raise InputError("there is nothing to say in the text")
+        start = self._samples / SAMPLE_RATE
+        return AudioChunk(NOTHING, self._index, start, 0, self._finish, self._text_tokens)
+
+
+def one_by_one(
+    request: SpeechRequest, speak: Callable[[SpeechRequest], Iterator[AudioChunk]]
+) -> Iterator[AudioChunk]:
+    assert isinstance(request.text, Iterator)
+    joined = Joined(request)
+    for sentence in sentences(request.text):
+        for chunk in speak(joined.ask(sentence)):
+            yield joined.hear(chunk)
+    yield joined.last()
+
+
+async def one_by_one_later(
+    request: SpeechRequest, speak: Callable[[SpeechRequest], AsyncGenerator[AudioChunk, None]]
+) -> AsyncGenerator[AudioChunk, None]:
+    if not isinstance(request.text, AsyncIterator):
+        raise InputError("text in pieces must be an asynchronous iterator")
+    joined = Joined(request)
+    async with aclosing(sentences_later(request.text)) as texts:
+        async for sentence in texts:
+            async with aclosing(speak(joined.ask(sentence))) as chunks:
+                async for chunk in chunks:
+                    yield joined.hear(chunk)
+    yield joined.last()

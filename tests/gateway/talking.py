@@ -1,0 +1,85 @@
+"""A client of the WebSocket: the real one of `websockets`, with less to write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+STREAM = "/v1/audio/speech/stream"
+OVER = ("done", "error")
+Event = dict[str, Any]
+
+
+@dataclass
+class Heard:
+    audio: bytes = b""
+    frames: list[int] = field(default_factory=list)  # their lengths
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def last(self) -> Event:
+        return self.events[-1]
+
+
+class Talk:
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self.socket.send(json.dumps({"type": kind, **fields}))
+
+    def start(self, **fields: Any) -> None:
+        self.send("start", **{"model": "tts-1", "response_format": "pcm", **fields})
+
+    def text(self, *pieces: str) -> None:
+        for piece in pieces:
+            self.send("text", text=piece)
+
+    def hear(self, *until: str) -> Heard:
+        """All that comes until one of these events; `done` or `error` if none is named."""
+        heard = Heard()
+        while True:
+            message = self.socket.recv(timeout=20)
+            if isinstance(message, bytes):
+                heard.audio += message
+                heard.frames.append(len(message))
+                continue
+            heard.events.append(json.loads(message))
+            if heard.last["type"] in (until or OVER):
+                return heard
+
+    def say(self, *pieces: str, **fields: Any) -> Heard:
+        self.start(**fields)
+        self.text(*(pieces or ("Hello.",)))
+        self.send("end")
+        return self.hear()
+
+    def error(self) -> Event:
+        """The error object that comes next."""
+        heard = self.hear()
+        assert heard.last["type"] == "error", heard.last
+        found: Event = heard.last["error"]
+        assert set(found) == {"message", "type", "param", "code"}
+        return found
+
+
+@contextmanager
+def talking(url: str, **options: Any) -> Iterator[Talk]:
+    address = url.replace("http", "ws", 1) + STREAM
+    with connect(address, compression=None, close_timeout=2, **options) as socket:
+        yield Talk(socket)
+
+
+def close_code(socket: ClientConnection) -> int:
+    """Of a connection on which nothing more is said."""
+    with pytest.raises(ConnectionClosed) as closed:
+        socket.recv(timeout=5)
+    assert closed.value.rcvd
+    return closed.value.rcvd.code

@@ -14,6 +14,7 @@ import re
 import time
 import wave
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,17 @@ import numpy.typing as npt
 RATE, NARROW = 24_000, 16_000
 REFERENCES, TRIALS = 8, 4  # utterances of a voice
 Wave = npt.NDArray[Any]
+Reading = Callable[[int], list[str]]
 
 
-def plain(text: str) -> list[str]:
-    """Lower-case words without punctuation, numbers as words."""
+def plain(text: str, read: Reading | None = None) -> list[str]:
+    """Lower-case words without punctuation, numbers as words (as `read` says, or as counts)."""
     text = text.lower().replace("-", " ").replace("’", "'").replace("%", " percent")
     text = re.sub(r"(?<=\d),(?=\d{3})", "", text)
     text = re.sub(r"\$(\d+)\.(\d\d)", r"\1 dollars and \2 cents", text)
     text = re.sub(r"\$(\d+)", r"\1 dollars", text)
     text = re.sub(r"(\d+)\.(\d+)", lambda m: f"{m[1]} point {' '.join(m[2])}", text)
-    text = re.sub(r"(\d+)(st|nd|rd|th)?", _number, text)
+    text = re.sub(r"(\d+)(st|nd|rd|th)?", partial(_number, read or _cardinal), text)
     words = re.sub(r"[^a-z' ]", " ", text).split()
     return [word.strip("'") for word in words]
 
@@ -45,8 +47,8 @@ ORDINALS = {"one": "first", "two": "second", "three": "third", "five": "fifth", 
 ORDINALS |= {"nine": "ninth", "twelve": "twelfth"}
 
 
-def _number(found: re.Match[str]) -> str:
-    words = _cardinal(int(found[1]))
+def _number(read: Reading, found: re.Match[str]) -> str:
+    words = read(int(found[1]))
     if found[2]:
         last = words[-1]
         regular = last[:-1] + "ieth" if last.endswith("y") else last + "th"
@@ -68,15 +70,41 @@ def _cardinal(number: int) -> list[str]:
     return [ONES[number // 100], "hundred", *(["and", *_cardinal(rest)] if rest else [])]
 
 
+def _in_pairs(number: int) -> list[str]:
+    """As years are said: nineteen oh six, eighteen hundred."""
+    century, rest = divmod(number, 100)
+    if not 10 <= century < 100 or century % 10 == 0:
+        return _cardinal(number)
+    if rest == 0:
+        return [*_cardinal(century), "hundred"]
+    return [*_cardinal(century), *(["oh"] if rest < 10 else []), *_cardinal(rest)]
+
+
+def _by_digit(number: int) -> list[str]:
+    return [ONES[int(digit)] for digit in str(number)]
+
+
 def word_errors(said: str, heard: str) -> tuple[int, int]:
-    """Edits between the two, and words said."""
-    a, b = plain(said), plain(heard)
+    """Edits between the two, and words said. A listener who writes 1906 may have heard it in
+    several ways: the nearest one counts."""
+    words = plain(said)
+    readings = (_cardinal, _in_pairs, _by_digit)
+    return min(_edits(words, plain(heard, read)) for read in readings), len(words)
+
+
+def _edits(a: list[str], b: list[str]) -> int:
     row = list(range(len(b) + 1))
     for i, word in enumerate(a, start=1):
         before, row[0] = row[0], i
         for j, other in enumerate(b, start=1):
             before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (word != other))
-    return row[-1], len(a)
+    return row[-1]
+
+
+def word_error_rate(pairs: list[tuple[str, str]]) -> float:
+    """Of (said, heard); a listener that runs away counts as one that heard nothing."""
+    counts = [word_errors(said, heard) for said, heard in pairs]
+    return sum(min(errors, words) for errors, words in counts) / sum(words for _, words in counts)
 
 
 def write_wav(file: Path, samples: Wave) -> None:
@@ -230,8 +258,8 @@ def judge(given: argparse.Namespace) -> None:
             entry["nearest"] = speakers.nearest(x)
     summary = found["summary"]
     for name in listeners:
-        errors = [word_errors(e["text"], e[name]) for e in found["said"]]
-        summary[f"wer_{name}"] = sum(e for e, _ in errors) / sum(n for _, n in errors)
+        pairs = [(entry["text"], entry[name]) for entry in found["said"]]
+        summary[f"wer_{name}"] = word_error_rate(pairs)
     if mos:
         summary["mos"] = float(np.mean([e["mos"] for e in found["said"]]))
     if speakers:

@@ -26,6 +26,14 @@ from training.lm import loss_of
 SHORTEST, LONGEST = 50, 90  # tokens of a leading utterance
 FLOW_PROMPT = 40  # tokens of it: 10 more end a chunk of the flow's grid of 25
 CANDIDATES, TRIALS = 12, 8
+LEADS = {  # utterances after which fewer words were misheard than after the likeliest one
+    "af_heart": "en06285",
+    "af_kore": "en05380",
+    "af_nova": "en01833",
+    "am_eric": "en01402",
+    "am_puck": "en00640",
+    "bm_george": "en05782",
+}
 LED_BY = {"kathleen": "af_kore"}  # no phoneme labels: the LM does not follow her own utterances
 UNCLEAR = ("af_bella", "am_fenrir")  # voices that came out harder to understand than the others
 LANGUAGES = {"a": "en-US", "b": "en-GB", "k": "en-US"}
@@ -50,6 +58,9 @@ class Arrays:
 
     def of(self, voice: str) -> list[int]:
         return [i for i, u in enumerate(self.utterances) if u["voice"] == voice]
+
+    def number(self, id: str) -> int:
+        return next(i for i, u in enumerate(self.utterances) if u["id"] == id)
 
 
 @torch.inference_mode()
@@ -81,8 +92,11 @@ def voices(
 ) -> dict[str, Voice]:
     found = {}
     for name in sorted({u["voice"] for u in arrays.utterances} - set(UNCLEAR)):
-        mine = arrays.of(name)
-        lead = best_lead(lm, tokenizer, arrays, arrays.of(LED_BY.get(name, name)))
+        mine, leader = arrays.of(name), LED_BY.get(name, name)
+        if leader in LEADS:
+            lead = arrays.number(LEADS[leader])
+        else:
+            lead = best_lead(lm, tokenizer, arrays, arrays.of(leader))
         tokens = np.array(arrays.codes[lead], np.int32)
         own = arrays.utterances[lead]["voice"] == name
         found[name] = Voice(

@@ -25,7 +25,7 @@ EMBEDDING = 128
 
 NANO = ModelConfig(
     name="cosyserve-nano",
-    sampling=Sampling(top_p=0.6, max_repeats=0.6),
+    sampling=Sampling(top_p=0.1, max_repeats=0.6),
     lm=LMConfig(
         hidden=256,
         intermediate=640,

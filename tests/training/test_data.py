@@ -43,6 +43,9 @@ def test_words_sound_as_the_corpus_says_them() -> None:
 def test_word_errors() -> None:
     assert evaluate.word_errors("It's two o'clock.", "its 2 o'clock") == (1, 3)
     assert evaluate.word_errors("a b c", "") == (3, 3)
+    assert evaluate.word_errors("in nineteen oh six", "in 1906") == (0, 4)
+    assert evaluate.word_errors("It is one six eight, eight one.", "It is 168-81.") == (0, 7)
+    assert evaluate.word_error_rate([("a b c", "a b c"), ("d", "1, 1, 1, 1, 1")]) == 0.25
 
 
 def test_numbers_are_compared_as_words() -> None:

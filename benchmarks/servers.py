@@ -79,8 +79,8 @@ def running(*command: str, **settings: str) -> Iterator[Server]:
 
 
 def served(**settings: str) -> Any:
-    """`cosyserve serve` with the test model."""
-    return running("cosyserve.cli", "serve", "--port", "0", **settings)
+    """`cosyserve serve`, with the test model unless another is given."""
+    return running("cosyserve.cli", "serve", "--port", "0", **{"model": "test"} | settings)
 
 
 def humming(chunks: int, tokens: int, first: float, pace: float) -> Any:

@@ -12,6 +12,7 @@ import torch
 from tests import published
 from tests.triton.scripted import Scripted, scripted
 
+os.environ.setdefault("COSYSERVE_MODEL", "test")  # the small voice takes its time
 torch.set_num_threads(1)  # tests are small: threads only wait for each other
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # as long as nobody has imported triton

@@ -17,6 +17,7 @@ from cosyserve.engine.token2wav import Token2Wav
 from cosyserve.engine.tts import TTS
 from cosyserve.models import shipped
 from cosyserve.models.s3 import LEVELS
+from cosyserve.settings import Settings
 from cosyserve.voices.file import load_voice
 
 SENTENCE = "Nobody hesitates to chat with his neighbor."
@@ -24,7 +25,7 @@ SENTENCE = "Nobody hesitates to chat with his neighbor."
 
 @pytest.fixture(scope="module")
 def nano() -> TTS:
-    return cosyserve.load("nano", device="cpu")
+    return cosyserve.load(device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,12 @@ def test_text_takes_the_time_that_speech_takes(nano: TTS) -> None:
     streamed = np.concatenate([chunk.samples for chunk in nano.stream(SENTENCE)])
     assert len(streamed) == len(whole)  # the same words: only the flow's attention differs
     assert np.abs(streamed).max() > 0.05
+
+
+def test_it_speaks_when_no_model_is_given(nano: TTS, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COSYSERVE_MODEL")
+    assert Settings.read().model == shipped.NAME
+    assert nano.model.config.name == "cosyserve-nano"
 
 
 def test_longer_text_takes_longer(nano: TTS) -> None:

@@ -21,7 +21,7 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, extra="ignore", use_attribute_docstrings=True
     )
 
-    model: str = "test"
+    model: str = "nano"
     """A model folder, `nano` (small, English, ours) or `test` (random weights, not speech)."""
     home: Path = Path.home() / ".cosyserve"
     """Where voices and downloaded models are kept."""

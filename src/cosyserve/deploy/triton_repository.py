@@ -46,8 +46,8 @@ def render(settings: TritonSettings, out: Path) -> list[str]:
 def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
     settings = replace(settings, voices=settings.voices or Settings().voices)
     if settings.model_dir == testmodel.NAME:
-        native.write(testmodel.random_parts(), folder / WEIGHTS)
-        config = testmodel.random_parts().config
+        parts = testmodel.random_parts()
+        native.write(parts, folder / WEIGHTS)
         settings = replace(settings, model_dir=str(out.absolute() / WEIGHTS))
     else:
         source = shipped.folder(settings.model_dir)
@@ -56,8 +56,9 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
                 f"{source}: not a folder of `cosyserve prepare`; make one: "
                 f"`cosyserve prepare {source} --out DIR`"
             )
-        config = native.read(source, only=()).config
+        parts = native.read(source, only=())
         settings = replace(settings, model_dir=str(source.absolute()))
+    config = parts.config
     dit = config.flow is not None and isinstance(config.flow.estimator, DiTConfig)
     found = models(settings, dit)
     about = {
@@ -65,6 +66,7 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
         "family": config.family,
         "fingerprint": config.fingerprint,
         "speech": str(config.speech).lower(),
+        "shipped_voices": ",".join(file.stem for file in parts.voices),
     }
     for name, model in found.items():
         if name.startswith("cosyvoice2"):  # whoever speaks through it asks what it is

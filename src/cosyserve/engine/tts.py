@@ -87,7 +87,7 @@ class TTS:
 
 
 def load(
-    model: str | Path = "test",
+    model: str | Path = "nano",
     *,
     device: str = "auto",
     dtype: str = "auto",

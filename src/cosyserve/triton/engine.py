@@ -36,7 +36,6 @@ from cosyserve.triton.speech import REFERENCE_RATE, audio_chunk, plain_inputs, r
 from cosyserve.triton.tensors import Tensors
 from cosyserve.triton.upstream import Served, Upstream
 from cosyserve.voices.enroll import check_recording, check_texts, heard
-from cosyserve.voices.store import DEFAULT
 
 SCHEME = "triton://"
 MODEL = "cosyvoice2"
@@ -156,7 +155,8 @@ class TritonEngine:
         assert self._served
         assert isinstance(request.text, str)
         make = request_inputs if self._served.takes_voices else plain_inputs
-        inputs = make(request, request.text, own_voice=request.voice is self.model.voices[DEFAULT])
+        own = (name for name, voice in self.model.voices.items() if voice is request.voice)
+        inputs = make(request, request.text, own_voice=next(own, ""))
         tried: list[Upstream] = []
         begun = False
         while True:

@@ -49,19 +49,21 @@ def speech_inputs(
     }
 
 
-def request_inputs(request: SpeechRequest, text: str, *, own_voice: bool) -> dict[str, Array]:
-    """What a model of ours is asked; `own_voice`: the server's, whatever the request says."""
+def request_inputs(request: SpeechRequest, text: str, *, own_voice: str) -> dict[str, Array]:
+    """What a model of ours is asked; `own_voice` names the server's, if it is one of them."""
+    options = json.loads(packed(request))
     if own_voice and request.mode is Mode.PRESET:  # the server knows which mode its voice is for
-        options = {k: v for k, v in json.loads(packed(request)).items() if k != "mode"}
-        return speech_inputs(text) | {"options": tensors.text(json.dumps(options))}
-    inputs = speech_inputs(text) | {"options": tensors.text(packed(request))}
-    if not own_voice:
+        del options["mode"]
+    inputs = speech_inputs(text) | {"options": tensors.text(json.dumps(options))}
+    if own_voice:
+        inputs["voice_id"] = tensors.text(own_voice)
+    else:
         voice = voice_file.to_bytes(replace(request.voice, source=None, source_rate=0))
         inputs["voice"] = np.frombuffer(voice, np.uint8)[None]
     return inputs
 
 
-def plain_inputs(request: SpeechRequest, text: str, *, own_voice: bool) -> dict[str, Array]:
+def plain_inputs(request: SpeechRequest, text: str, *, own_voice: str) -> dict[str, Array]:
     """What a model of the original's is asked, which knows recordings and nothing else."""
     if request.speed != 1.0 or request.mode is Mode.INSTRUCT:
         raise InputError("this Triton server knows neither speed nor instructions")

@@ -34,6 +34,7 @@ class Served:
     family: str
     fingerprint: str
     speech: bool
+    shipped_voices: tuple[str, ...]  # that the model brings along
     takes_voices: bool  # and options; the original's takes recordings and nothing else
 
     @classmethod
@@ -51,15 +52,19 @@ class Served:
             said.get("family", "cosyvoice2"),
             said.get("fingerprint", ""),
             said.get("speech", "true") == "true",
+            tuple(filter(None, said.get("shipped_voices", "").split(","))),
             {"voice", "options"} <= inputs,
         )
 
     @property
     def info(self) -> ModelInfo:
-        """The voice `default` stands for the server's own, of which only the server knows more."""
-        nothing = np.zeros(0, np.int32), np.zeros((0, MEL_BINS), np.float32)
-        own = Voice("", *nothing, np.ones(1, np.float32), name=DEFAULT, family=self.family)
-        return ModelInfo(self.name, self.family, self.fingerprint, self.speech, {DEFAULT: own})
+        """Voices stand for the server's own, of which only the server knows more."""
+        nothing = np.zeros(0, np.int32), np.zeros((0, MEL_BINS), np.float32), np.ones(1, np.float32)
+        own = {
+            name: Voice("", *nothing, name=name, family=self.family)
+            for name in (DEFAULT, *self.shipped_voices)
+        }
+        return ModelInfo(self.name, self.family, self.fingerprint, self.speech, own)
 
 
 class Upstream:

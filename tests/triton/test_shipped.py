@@ -1,0 +1,41 @@
+"""The voice of the package on a real Triton server, by name."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+
+import cosyserve
+from cosyserve.contracts import Floats, Mode, SpeechRequest
+from cosyserve.engine.local import describe
+from cosyserve.engine.speak import speak
+from cosyserve.triton.engine import TritonEngine
+from tests.triton.server import serving
+
+TEXT = "Nobody hesitates to chat."
+
+
+def test_every_shipped_voice_has_its_name(tmp_path: Path) -> None:
+    model = cosyserve.load("nano", device="cpu").model
+    voices = describe(model).voices
+
+    async def listen(address: str) -> tuple[set[str], Floats]:
+        engine = TritonEngine.of(f"triton://{address}")
+        try:
+            await engine.start()
+            voice = engine.model.voices["bf_emma"]
+            request = SpeechRequest(TEXT, voice, Mode.PRESET, seed=2, stream=True)
+            found = [chunk.samples async for chunk in engine.open(request)]
+            return set(engine.model.voices), np.concatenate(found)
+        finally:
+            await engine.close()
+
+    with serving(tmp_path, "nano") as server:
+        names, found = asyncio.run(listen(server.grpc))
+    assert names == set(voices)
+    request = SpeechRequest(TEXT, voices["bf_emma"], Mode.ZERO_SHOT, seed=2, stream=True)
+    expected = np.concatenate([chunk.samples for chunk in speak(model, request)])
+    assert len(found) == len(expected)
+    assert np.abs(found - expected).max() < 1e-3

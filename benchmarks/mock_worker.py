@@ -39,7 +39,8 @@ async def hum(
 
 async def main(fd: int, chunks: int, tokens: int, first: float, pace: float) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
-    writer.write(frame(Ready("mock", "mock", "", False, {"default": to_bytes(VOICE)})))
+    about = Ready("mock", "mock", "", False, {"default": to_bytes(VOICE)}, takes_pieces=True)
+    writer.write(frame(about))
     humming: dict[int, asyncio.Task[None]] = {}
     with contextlib.suppress(asyncio.IncompleteReadError):
         while True:

@@ -38,7 +38,8 @@ from cosyserve.engine.messages import (
     from_worker,
     to_worker,
 )
-from cosyserve.engine.remote import WorkerEngine, WorkerOptions, WorkerPool
+from cosyserve.engine.pool import WorkerPool
+from cosyserve.engine.remote import WorkerEngine, WorkerOptions
 from cosyserve.engine.voice_mirror import voice_bytes
 from cosyserve.models.model import assemble
 from cosyserve.models.testmodel import random_parts

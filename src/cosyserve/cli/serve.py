@@ -62,7 +62,8 @@ def serve(
 
     import uvloop
 
-    from cosyserve.engine.remote import WorkerEngine, WorkerOptions, WorkerPool
+    from cosyserve.engine.pool import WorkerPool
+    from cosyserve.engine.remote import WorkerEngine, WorkerOptions
     from cosyserve.gateway.limits import Limits
     from cosyserve.gateway.serve import serve as serve_http
 

@@ -17,7 +17,8 @@ from cosyserve.contracts import (
 from cosyserve.engine.alone import Alone, Leave
 from cosyserve.engine.generation import Generation
 from cosyserve.engine.lm_runner import LMRunner
-from cosyserve.engine.scheduler import POSITIONS, SLOTS, WAITING, Rows
+from cosyserve.engine.profile import CPU_SLOTS
+from cosyserve.engine.scheduler import POSITIONS, WAITING, Rows
 from cosyserve.engine.told import told
 from cosyserve.engine.warm_up import warm_up
 from cosyserve.models.config import LMConfig
@@ -117,7 +118,7 @@ class LMQueue:
 class LMAlone:
     """Implements `contracts.LMBackend`."""
 
-    def __init__(self, lm: SpeechLM, *, slots: int = SLOTS, waiting: int = WAITING) -> None:
+    def __init__(self, lm: SpeechLM, *, slots: int = CPU_SLOTS, waiting: int = WAITING) -> None:
         rows = LMRunner(lm, slots, POSITIONS)
         warm_up({"speech LM": rows}, slots)
         self.queue = LMQueue(rows, lm.config, slots=slots, waiting=waiting)

@@ -22,7 +22,7 @@ from cosyserve.engine.arriving import feeding
 from cosyserve.engine.intake import Intake, Ticket
 from cosyserve.engine.loop import Loop
 from cosyserve.engine.number_reader import NumberReader
-from cosyserve.engine.one_by_one import one_by_one_later
+from cosyserve.engine.one_by_one import opened
 from cosyserve.engine.profile import LATENCY, Profile
 from cosyserve.engine.scheduler import WAITING, Scheduler
 from cosyserve.engine.tts import TTS
@@ -60,9 +60,7 @@ class LocalEngine:
         self._enrolling = ThreadPoolExecutor(1, "enroll")
 
     def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
-        if isinstance(request.text, str) or self.model.takes_pieces:
-            return self._open(request)
-        return one_by_one_later(request, self._open)
+        return opened(request, self._open, takes_pieces=self.model.takes_pieces)
 
     async def _open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
         here = asyncio.get_running_loop()

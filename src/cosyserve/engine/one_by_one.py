@@ -20,6 +20,7 @@ from cosyserve.contracts import (
 )
 from cosyserve.text.sentences import sentences, sentences_later
 
+Speak = Callable[[SpeechRequest], AsyncGenerator[AudioChunk, None]]
 NOTHING = np.zeros(0, np.float32)
 
 
@@ -65,8 +66,17 @@ def one_by_one(
     yield joined.last()
 
 
+def opened(
+    request: SpeechRequest, speak: Speak, *, takes_pieces: bool
+) -> AsyncGenerator[AudioChunk, None]:
+    """One request, or several where the text arrives and the model does not take that."""
+    if isinstance(request.text, str) or takes_pieces:
+        return speak(request)
+    return one_by_one_later(request, speak)
+
+
 async def one_by_one_later(
-    request: SpeechRequest, speak: Callable[[SpeechRequest], AsyncGenerator[AudioChunk, None]]
+    request: SpeechRequest, speak: Speak
 ) -> AsyncGenerator[AudioChunk, None]:
     if not isinstance(request.text, AsyncIterator):
         raise InputError("text in pieces must be an asynchronous iterator")

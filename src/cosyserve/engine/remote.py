@@ -1,7 +1,7 @@
-"""Engines in worker processes, seen from the gateway's side. Knows no torch.
+"""An engine in a worker process, seen from the gateway's side. Knows no torch.
 
 A worker that dies ends its sessions with a `WorkerError` at once and is started again, after a
-pause that doubles while it keeps dying. A request goes to the ready worker with the least to do.
+pause that doubles while it keeps dying.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -46,7 +46,7 @@ from cosyserve.engine.messages import (
     from_worker,
     next_body,
 )
-from cosyserve.engine.one_by_one import one_by_one_later
+from cosyserve.engine.one_by_one import opened
 from cosyserve.engine.voice_mirror import SentVoices
 from cosyserve.voices import file as voice_file
 from cosyserve.voices.store import CACHE_BYTES
@@ -115,9 +115,7 @@ class WorkerEngine:
         return self._stats
 
     def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
-        if isinstance(request.text, str) or self.model.takes_pieces:
-            return self._open(request)
-        return one_by_one_later(request, self._open)
+        return opened(request, self._open, takes_pieces=self.model.takes_pieces)
 
     async def _open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
         number, found = self._register()
@@ -141,6 +139,11 @@ class WorkerEngine:
             if self._pending.pop(number, None):
                 with contextlib.suppress(WorkerError):
                     self._send(Cancel(number))
+
+    @property
+    def load(self) -> int:
+        """Requests on their way; the worker may not know of the newest yet."""
+        return max(self._stats.waiting + self._stats.running, len(self._pending))
 
     async def embed(
         self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str
@@ -271,51 +274,3 @@ def _start(command: list[str], *fds: int) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for the gateway, which lets streams finish
     )
-
-
-class WorkerPool:
-    """Several workers as one engine. Implements `contracts.Engine`."""
-
-    def __init__(self, workers: Sequence[WorkerEngine]) -> None:
-        self.workers = workers
-
-    async def start(self) -> None:
-        await asyncio.gather(*(worker.start() for worker in self.workers))
-
-    @property
-    def model(self) -> ModelInfo:
-        return self.workers[0].model
-
-    async def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
-        # Chosen when the first chunk is asked for: only then does the load count this request.
-        async with contextlib.aclosing(self._least_loaded().open(request)) as chunks:
-            async for chunk in chunks:
-                yield chunk
-
-    async def embed(
-        self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str
-    ) -> Voice:
-        about = {"name": name, "language": language, "consent": consent}
-        return await self._least_loaded().embed(samples, rate, text, **about)
-
-    def stats(self) -> EngineStats:
-        every = [worker.stats() for worker in self.workers]
-        return EngineStats(
-            any(s.ready for s in every),
-            sum(s.waiting for s in every),
-            sum(s.running for s in every),
-            sum(s.sessions for s in every),
-            sum(s.tokens for s in every),
-            sum(s.lm_seconds for s in every),
-            sum(s.token2wav_seconds for s in every),
-        )
-
-    async def close(self) -> None:
-        await asyncio.gather(*(worker.close() for worker in self.workers))
-
-    def _least_loaded(self) -> WorkerEngine:
-        def load(worker: WorkerEngine) -> tuple[bool, int]:
-            stats = worker.stats()
-            return not stats.ready, max(stats.waiting + stats.running, len(worker._pending))
-
-        return min(self.workers, key=load)

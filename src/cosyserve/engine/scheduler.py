@@ -29,7 +29,6 @@ from cosyserve.models.bistream import Bistream
 from cosyserve.models.model import Model
 from cosyserve.text.reading import Reader, read_numbers
 
-SLOTS = CPU_SLOTS  # sessions that run at once
 WAITING = 64  # sessions that may wait
 MAX_WAIT = 1.0  # seconds that one may have to wait
 POSITIONS = 4096  # of the LM, for prompt, text and speech of an utterance
@@ -63,7 +62,7 @@ class Scheduler:
         token2wav: Speech,
         plan: Callable[[SpeechRequest, Reader], list[Utterance]],
         *,
-        slots: int = SLOTS,
+        slots: int = CPU_SLOTS,
         waiting: int = WAITING,
         max_wait: float = MAX_WAIT,
         clock: Callable[[], float] = time.monotonic,

@@ -30,7 +30,7 @@ from cosyserve.contracts import (
     Voice,
     WorkerError,
 )
-from cosyserve.engine.one_by_one import one_by_one_later
+from cosyserve.engine.one_by_one import opened
 from cosyserve.triton import vocabulary
 from cosyserve.triton.speech import REFERENCE_RATE, audio_chunk, plain_inputs, request_inputs
 from cosyserve.triton.tensors import Tensors
@@ -105,8 +105,7 @@ class TritonEngine:
         if request.mode is Mode.CONVERT:
             raise InputError("mode 'convert' is not possible with Triton servers")
         self._sessions += 1
-        whole = isinstance(request.text, str)
-        spoken = self._utter(request) if whole else one_by_one_later(request, self._utter)
+        spoken = opened(request, self._utter, takes_pieces=False)
         async with aclosing(spoken) as chunks:
             async for chunk in chunks:
                 self._tokens += chunk.tokens

@@ -3,7 +3,8 @@
     python -m benchmarks.gpu [--budget SECONDS] [--only NAME ...] [--json FILE] [--tiny]
 
 Every figure is measured on its own: one that fails is null and named with its reason. The result
-is kept as benchmarks/history/DATE-GPU.json. `--tiny` tries the machinery with small networks, also
+is kept as benchmarks/history/DATE-GPU.json and compared with the goals; the exit status is 1 if
+something was computed wrongly. `--tiny` tries the machinery with small networks, also
 on a CPU, and keeps nothing.
 """
 
@@ -25,6 +26,7 @@ import torch
 
 from benchmarks.gpu import checks, lm, speech
 from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.bounds import compared, incorrect
 from benchmarks.gpu.over_http import first_audio_http_ms
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +48,8 @@ FIGURES: dict[str, Callable[[Bench], Any]] = {
     "first_audio_http_ms": first_audio_http_ms,
     "lm_step_without_kernels_ms": lm.lm_step_without_kernels_ms,
     "lm_loop_ms": lm.lm_loop_ms,
+    "lm_step_int8_ms": lm.lm_step_int8_ms,
+    "int8_agreement": checks.int8_agreement,
     "transformers_step_ms": lm.transformers_step_ms,
     "nan_in_1000": checks.nan_in_1000,
     "nan_with_large_weights": checks.nan_with_large_weights,
@@ -167,7 +171,10 @@ def main() -> None:
         name = report["device"].lower().replace(" ", "-")
         (HISTORY / f"{report['when'][:10]}-{name}.json").write_text(text, "utf-8")
     shown = {key: value for key, value in report.items() if key not in ("samples", "seconds")}
-    sys.stdout.write(json.dumps(shown, indent=1) + "\n")
+    sys.stdout.write("\n".join((json.dumps(shown, indent=1), *compared(report), "")))
+    wrong = incorrect(report)
+    if wrong:
+        sys.exit("out of bounds: " + "; ".join(wrong))
 
 
 if __name__ == "__main__":

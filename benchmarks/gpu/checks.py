@@ -9,9 +9,11 @@ import numpy as np
 import torch
 
 from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.speech import crowd_of
 from cosyserve.contracts import CosyError, Sampling
 from cosyserve.engine.flow_steps import FlowSteps
 from cosyserve.engine.lane import Lane
+from cosyserve.engine.profile import LATENCY
 from cosyserve.engine.token2wav import Token2Wav
 from cosyserve.models import drawing
 from cosyserve.models.flow import Flow, FlowPrompt
@@ -108,10 +110,7 @@ def _broken(bench: Bench, count: int) -> int:
 def captured_equal(bench: Bench) -> bool:
     """A chunk replayed and the same chunk computed kernel by kernel, bit by bit."""
     said = []
-    for warm in (True, False):
-        token2wav = Token2Wav(bench.flow, bench.vocoder)
-        if warm:
-            token2wav.warm_up()
+    for token2wav in (crowd_of(bench, LATENCY).token2wav, Token2Wav(bench.flow, bench.vocoder)):
         begun = token2wav.begin(bench.voice, with_prompt=True, seed=0, speed=1.0)
         ((samples, _),) = token2wav.start(
             [begun], [bench.random_tokens(3, 16)], [False], urgent=True
@@ -128,7 +127,7 @@ def kernels_against_module(bench: Bench) -> dict[str, float]:
     kernels = fused(bench.lm, 256)
     if kernels is None:
         raise CosyError("there are no kernels for this device")
-    for rows in (4, 64):
+    for rows in (2, 64):
         caches = [
             KVCache.empty(config, rows, 256, device=bench.device, dtype=bench.dtype)
             for _ in range(2)
@@ -147,6 +146,33 @@ def kernels_against_module(bench: Bench) -> dict[str, float]:
         found[f"relative_error_{rows}"] = float(error)
         found[f"other_first_choice_{rows}"] = float(other.sum())
     return found
+
+
+@torch.inference_mode()
+def int8_agreement(bench: Bench) -> dict[str, float]:
+    """Weights in eight bits against bfloat16, over histories of random tokens: relative error of
+    the logits, and the share of equal first choices. Random weights hardly prefer any, so that
+    trained ones agree more often."""
+    config, count, held = bench.lm.config, bench.few(200, 4), 64
+    found = []
+    for eight_bits in (False, True):
+        bench.lm.eight_bits = eight_bits
+        kernels = fused(bench.lm, 256)
+        bench.lm.eight_bits = False
+        if kernels is None:
+            raise CosyError("there are no kernels for this device")
+        cache = KVCache.empty(config, 1, 256, device=bench.device, dtype=bench.dtype)
+        rows = []
+        for seed in range(count):
+            ids = torch.tensor(bench.random_tokens(seed, held), device=bench.device)
+            slot, start, size = torch.tensor([[0], [0], [held]], device=bench.device)
+            kernels.prompt(ids + config.text_vocab, slot, start, size, cache, 256)
+            rows.append(kernels.logits(ids[:1] + config.text_vocab, size, cache, 256))
+        found.append(torch.cat(rows))
+    wanted, ours = found
+    same = (wanted.argmax(-1) == ours.argmax(-1)).double().mean()
+    error = (ours - wanted).norm() / wanted.norm()
+    return {"relative_error": float(error), "same_first_choice": float(same)}
 
 
 @torch.inference_mode()

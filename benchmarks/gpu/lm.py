@@ -51,6 +51,16 @@ def lm_step_without_kernels_ms(bench: Bench) -> dict[str, float]:
     return {str(n): step_ms(bench, f"lm_plain_step_{n}", made, n) for n in (1, 64)}
 
 
+def lm_step_int8_ms(bench: Bench) -> dict[str, float]:
+    """With weights in eight bits."""
+    bench.lm.eight_bits = True
+    try:
+        made = runner(bench, 2)
+        return {str(n): step_ms(bench, f"lm_int8_step_{n}", made, n) for n in (1, 2)}
+    finally:
+        bench.lm.eight_bits = False
+
+
 def lm_loop_ms(bench: Bench) -> dict[str, float]:
     """Per token of the whole loop, host included: what rows that speak really get."""
     config, found = bench.lm.config, {}

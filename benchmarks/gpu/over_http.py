@@ -27,6 +27,7 @@ def first_audio_http_ms(bench: Bench) -> dict[str, float]:
     import uvicorn
 
     from cosyserve.engine.local import LocalEngine
+    from cosyserve.engine.profile import LATENCY, Profile
     from cosyserve.gateway.app import create_app
     from cosyserve.gateway.limits import Limits
     from cosyserve.models.model import Model
@@ -44,7 +45,8 @@ def first_audio_http_ms(bench: Bench) -> dict[str, float]:
         None,
         (),
     )
-    engine = LocalEngine(model, slots=bench.few(64, 2))
+    # For one stream at a time: fewer shapes to warm up.
+    engine = LocalEngine(model, profile=Profile(bench.few(8, 2), (1,), LATENCY.hop))
     voice = replace(bench.voice, prompt_text="It was a fine day.")
     engine.model = replace(engine.model, voices={"default": voice})
     with (

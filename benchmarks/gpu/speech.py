@@ -63,7 +63,7 @@ class Crowd:
         slots = bench.few(profile.slots, 4)
         begun = time.perf_counter()
         runner = LMRunner(bench.lm, slots, 1024)
-        token2wav = Token2Wav(bench.flow, bench.vocoder, profile.rows, profile.hop)
+        self.token2wav = token2wav = Token2Wav(bench.flow, bench.vocoder, profile.rows, profile.hop)
         config = bench.lm.config
 
         def plan(request: SpeechRequest, read: Reader) -> list[Utterance]:
@@ -122,8 +122,7 @@ def crowd_of(bench: Bench, profile: Profile) -> Crowd:
 
 
 def first_chunk_token2wav_ms(bench: Bench) -> float:
-    token2wav = Token2Wav(bench.flow, bench.vocoder)
-    token2wav.warm_up()
+    token2wav = crowd_of(bench, LATENCY).token2wav
     begun = token2wav.begin(bench.voice, with_prompt=True, seed=0, speed=1.0)
     tokens = bench.random_tokens(1, FIRST)
 

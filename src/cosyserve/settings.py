@@ -36,8 +36,9 @@ class Settings(BaseSettings):
     """Of the LM alone; goes with `token2wav_device`, and makes two processes of a worker."""
     token2wav_device: str = ""
     """Of flow and vocoder alone."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Precision of LM and flow; `auto` is bfloat16 on a GPU, and on a CPU what the folder holds."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = "auto"
+    """Precision of LM and flow; `auto` is bfloat16 on a GPU, and on a CPU what the folder holds;
+    `int8` is bfloat16 with the LM's weights in eight bits where few sessions speak, for a GPU."""
     threads: int = Field(default=0, ge=0)
     """CPU threads of torch; 0 = as many as torch likes."""
 

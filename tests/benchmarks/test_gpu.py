@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.bounds import GOALS, compared, incorrect
 
 # What others read in benchmarks/history.
 PROMISED = [
@@ -32,7 +33,12 @@ PROMISED = [
 
 
 def test_every_figure_of_a_cpu_is_found() -> None:
-    elsewhere = {"transformers_step_ms", "kernels_against_module", "draws_chi2"}
+    elsewhere = {
+        "transformers_step_ms",
+        "kernels_against_module",
+        "draws_chi2",
+        "int8_agreement",
+    }
     names = [name for name in gpu.FIGURES if name not in elsewhere]
     report = gpu.measure(Bench(tiny=True, deadline=time.monotonic() + 600), names)
     assert report["failed"] == {}
@@ -44,6 +50,8 @@ def test_every_figure_of_a_cpu_is_found() -> None:
     assert (report["nan_in_1000"], report["beside"]["nan_with_large_weights"]) == (0, 0)
     assert report["beside"]["captured_equal"]
     assert report["transformers_step_ms"] == {"1": None, "64": None}
+    assert incorrect(report) == []
+    assert not any("not measured" in line for line in compared(report))
 
 
 def test_a_figure_that_fails_is_null_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,3 +69,12 @@ def test_a_figure_that_fails_is_null_and_named(monkeypatch: pytest.MonkeyPatch) 
 def test_time_is_limited() -> None:
     report = gpu.measure(Bench(tiny=True, deadline=time.monotonic() - 1), ["prefill_110_ms"])
     assert report["failed"] == {"prefill_110_ms": "no time was left"}
+
+
+def test_goals_and_bounds_are_told() -> None:
+    report = {**gpu.KEYS, "beside": {"captured_equal": False}, "mel_rel_error": 0.1}
+    assert incorrect(report) == ["mel_rel_error: 0.1", "beside.captured_equal: False"]
+    lines = compared(report | {"prefill_110_ms": 1.5, "rtf_1_stream": 0.5})
+    assert len(lines) == len(GOALS)
+    assert next(line for line in lines if "yes" in line).split()[:2] == ["prefill_110_ms", "1.5"]
+    assert "rtf_1_stream                              0.5  <= 0.03   NO" in lines

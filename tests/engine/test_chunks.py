@@ -41,21 +41,39 @@ def until(scheduler: Scheduler, token2wav: SlowToken2Wav, urgent: bool) -> None:
         assert scheduler.step()
 
 
-def test_the_lm_goes_on_while_a_chunk_is_computed() -> None:
+def test_the_lm_goes_on_while_a_later_chunk_is_computed() -> None:
+    scheduler, token2wav, lm = slow()
+    heard: Heard = []
+    scheduler.open(request("a", 200), heard.append)
+    until(scheduler, token2wav, True)
+    token2wav.finish(True)
+    until(scheduler, token2wav, False)
+    before = len(lm.rows[0].tokens)
+    for _ in range(10):
+        scheduler.step()
+    assert len(lm.rows[0].tokens) == before + 10
+    (chunk,) = heard
+    assert isinstance(chunk, AudioChunk)
+    assert chunk.tokens == 25
+
+
+def test_the_lm_rests_while_a_first_chunk_is_computed_unless_somebody_waits_for_it() -> None:
     scheduler, token2wav, lm = slow()
     heard: Heard = []
     scheduler.open(request("a", 60), heard.append)
     until(scheduler, token2wav, True)
     before = len(lm.rows[0].tokens)
-    for _ in range(10):
+    for _ in range(5):
+        assert scheduler.step()
+    assert len(lm.rows[0].tokens) == before
+    scheduler.open(request("b", 60), lambda _: None)
+    for _ in range(5):
         scheduler.step()
-    assert len(lm.rows[0].tokens) == before + 10
+    assert [len(row.tokens) for row in lm.rows] == [before + 5, 5]
     assert heard == []
     token2wav.finish(True)
     scheduler.step()
-    (chunk,) = heard
-    assert isinstance(chunk, AudioChunk)
-    assert chunk.tokens == 25
+    assert len(heard) == 1
 
 
 def test_a_first_chunk_does_not_wait_for_a_later_one() -> None:

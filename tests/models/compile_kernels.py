@@ -14,15 +14,19 @@ from cosyserve.models.kernels import (
     attention,
     causal_conv,
     chunk_attention,
+    convolution,
     draw,
     elementwise,
+    euler,
+    excitation,
     linear,
+    norm_rows,
+    prompt_attention,
     rows,
-    snake,
 )
 
 HOPPER = GPUTarget("cuda", 90, 32)
-TILE: dict[str, Any] = {"exact": False, "bm": 16, "bn": 16, "bk": 128, "count": 4}
+TILE: dict[str, Any] = {"pdl": True, "rows": 2, "bn": 8, "bk": 1024}
 
 
 def compiles(kernel: Any, types: Sequence[str], warps: int = 4, **constants: Any) -> None:
@@ -40,55 +44,142 @@ def compiles(kernel: Any, types: Sequence[str], warps: int = 4, **constants: Any
 
 
 half, whole, number = "*bf16", "*fp32", "i32"
-norm = (whole, half, half, half), (number, number, number, "fp32")
-compiles(linear._norm_linear, (*norm[0], whole, *norm[1]), **TILE, gated=False, biased=True)
-compiles(linear._norm_linear, (*norm[0], half, *norm[1]), **TILE, gated=True, biased=False)
-compiles(linear._project, (half, half, whole, whole, *[number] * 4), **TILE)
+rest = number, number, "fp32"
+compiles(
+    linear._norm_linear,
+    (whole, half, half, half, half, whole, *rest),
+    **TILE,
+    gated=False,
+    stepped=False,
+    biased=True,
+)
+compiles(
+    linear._norm_linear,
+    (whole, half, "*i8", whole, half, half, *rest),
+    **TILE,
+    gated=True,
+    stepped=True,
+    biased=False,
+)
+compiles(
+    linear._project,
+    (half, half, half, whole, whole, number, number),
+    8,
+    **TILE | {"bn": 2, "bk": 8192},
+    stepped=False,
+)
 compiles(
     linear._merge_project,
-    (whole, whole, half, whole, whole, *[number] * 4),
-    **TILE | {"bk": 64, "splits": 8, "width": 64},
+    (whole, whole, half, half, whole, whole, number, number),
+    **TILE,
+    stepped=False,
+    splits=8,
+    width=64,
 )
-sizes = {"width": 64, "group": 7, "exact": False, "bg": 16, "bk": 64, "bd": 64}
+sizes = {"width": 64, "group": 7, "exact": False, "pdl": True, "bg": 16, "bk": 64, "bd": 64}
 compiles(
     attention._attend,
     (whole, whole, "*i64", half, half, whole, whole, *[number] * 7, "fp32"),
     **sizes,
     splits=8,
 )
-compiles(elementwise._add_norm, (whole, half, half, half, number, "fp32"), adds=True, block=1024)
-compiles(elementwise._gate, (half, half, number), block=1024)
+place = *[number] * 4, number
+compiles(
+    prompt_attention._turn,
+    (half, whole, "*i64", "*i64", half, half, *place),
+    width=64,
+    pdl=True,
+    bh=16,
+    bd=32,
+)
+compiles(
+    prompt_attention._attend,
+    (half, "*i64", "*i64", half, half, half, number, *place, "fp32"),
+    width=64,
+    exact=False,
+    pdl=True,
+    bq=32,
+    bk=64,
+    bd=64,
+)
+compiles(elementwise._embed, ("*i64", half, whole, number, number), pdl=True, block=1024)
+compiles(
+    elementwise._add_norm,
+    (whole, half, half, half, number, "fp32"),
+    adds=True,
+    pdl=True,
+    block=1024,
+)
+compiles(elementwise._gate, (half, half, number), pdl=True, block=1024)
 compiles(
     draw._draw,
-    (whole, "*i64", "*fp64", "*fp64", "*i64", *[number] * 3),
+    (whole, "*i64", "*fp64", "*fp64", "*i64", "*i64", *[number] * 3),
     16,
     elsewhere=True,
     window=64,
     most=64,
+    pdl=True,
     block=8192,
 )
 
-# Those of flow and vocoder.
-tile: dict[str, Any] = {"exact": False, "bm": 32, "bn": 32, "bk": 64}
+# Those of flow and vocoder, for few rows and for many.
+common: dict[str, Any] = {"exact": False, "pdl": True}
+for bm, bn, turns in ((32, 128, 1), (128, 64, 12)):
+    compiles(
+        norm_rows._norm_linear,
+        (half, half, whole, whole, half, number, number, "fp32"),
+        8,
+        **common | {"size": 256, "gelu": True, "bm": bm, "bn": bn, "bk": 256, "turns": turns},
+    )
+for bm, bn, bk, halves in ((16, 64, 512, True), (64, 128, 64, False)):
+    tile = common | {"bm": bm, "bn": bn, "bk": bk}
+    compiles(
+        rows._linear_add,
+        (*[half] * 5, number, number),
+        4 + 4 * halves,
+        **tile | {"size": 1024, "adds": True, "halves": halves},
+    )
+    compiles(
+        causal_conv._causal_conv,
+        (*[half] * 4, number),
+        **tile | {"size": 256, "outputs": 256, "bk": min(bk, 256)},
+    )
+    compiles(
+        chunk_attention._attend,
+        (half, "*i64", "*i64", half, number, "fp32"),
+        **common | {"heads": 8, "width": 64, "bq": 64, "bk": bn, "bd": 64},
+    )
 compiles(
-    rows._norm_linear,
-    (*[half] * 6, number, number, "fp32"),
-    **tile | {"size": 256, "bn": 64, "bk": 256, "biased": True, "gelu": True},
+    euler._euler,
+    (half, whole, half, whole, "*i64", number, number, "fp32"),
+    pdl=True,
+    mel=80,
+    columns=320,
+    guided=True,
+    bt=8,
+    bc=128,
 )
-compiles(rows._linear_add, (*[half] * 5, number, number), **tile, size=1024, adds=True)
 compiles(
-    causal_conv._causal_conv,
-    (*[half] * 7, number, "fp32"),
+    rows._norm_mish,
+    (*[half] * 4, "*i64", half, number, "fp32"),
+    pdl=True,
+    size=256,
+    adds=True,
+    bm=8,
+    bk=256,
+)
+voiced: dict[str, Any] = {"size": 128, "outputs": 128, "spread": 1, "act": "snake"}
+compiles(
+    convolution._convolve,
+    (*["*fp16"] * 2, "*i32", *[whole] * 3, "*i64", whole, "*fp16", *[number] * 13, "fp32", "fp32"),
     8,
-    **tile | {"size": 256, "outputs": 256, "bm": 16, "bn": 256, "norms": True, "adds": True},
+    **common | voiced | {"bm": 128, "bn": 64, "bk": 64},
 )
 compiles(
-    chunk_attention._attend,
-    (half, "*i64", "*i64", half, number, number, "fp32"),
-    width=64,
-    exact=False,
-    bq=64,
-    bk=64,
-    bd=64,
+    excitation._excite,
+    (*[whole] * 3, *["*i64"] * 2, *[whole] * 3, number, *["fp32"] * 3),
+    frame=480,
+    tones=9,
+    pdl=True,
+    block=256,
 )
-compiles(snake._snake, (whole, whole, "*i64", whole, number, number), cuts=True, block=1024)

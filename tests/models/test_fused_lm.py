@@ -16,7 +16,7 @@ import torch
 from cosyserve.contracts import Sampling
 from cosyserve.engine.generation import Generation, WholeText
 from cosyserve.engine.lm_runner import LMRunner
-from cosyserve.models import drawing
+from cosyserve.models import drawing, int8
 from cosyserve.models.config import LMConfig
 from cosyserve.models.fused_lm import FusedLM, fused
 from cosyserve.models.lm import KVCache, SpeechLM
@@ -41,7 +41,7 @@ def made(dtype: torch.dtype, config: LMConfig = CONFIG) -> tuple[SpeechLM, Fused
     return lm, kernels
 
 
-@pytest.mark.parametrize("rows", [3, 18])
+@pytest.mark.parametrize("rows", [2, 18])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
 def test_a_step_is_that_of_the_plain_module(
     rows: int, dtype: torch.dtype, tolerance: float
@@ -57,6 +57,44 @@ def test_a_step_is_that_of_the_plain_module(
     ids = torch.randint(0, CONFIG.vocab, (rows,), device=DEVICE)
     found = kernels.logits(ids, lengths, caches[0], 192)
     wanted = lm.logits(lm.extend(ids[:, None], lengths, caches[1], 192)[:, 0])
+    assert (found - wanted).norm() <= tolerance * wanted.norm()
+    for part in ("keys", "values"):
+        written, reference = (getattr(cache, part).float() for cache in caches)
+        torch.testing.assert_close(written, reference, atol=3 * tolerance, rtol=0)
+
+
+def test_eight_bits_are_those_of_the_rounded_weights() -> None:
+    lm, _ = made(torch.float32)
+    rounded = int8.unpacked("lm", int8.packed(lm.state_dict()))
+    lm.eight_bits = True
+    kernels = FusedLM(lm, 64)
+    kernels.exact = True
+    caches = [KVCache.empty(CONFIG, 2, 64, device=DEVICE) for _ in range(2)]
+    ids, lengths = torch.tensor([[5, 7], [0, 0]], device=DEVICE)
+    found = kernels.logits(ids, lengths, caches[0], 64)
+    for name, part in lm.named_parameters():
+        if part.ndim > 1 and name != "embedding.weight":
+            part.copy_(rounded[name])
+    wanted = lm.logits(lm.extend(ids[:, None], lengths, caches[1], 64)[:, 0])
+    assert (found - wanted).norm() <= 2e-3 * wanted.norm()  # unpacked ones are in half precision
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
+@pytest.mark.parametrize("start", [0, 70])
+def test_a_piece_of_a_prompt_is_that_of_the_plain_module(
+    start: int, dtype: torch.dtype, tolerance: float
+) -> None:
+    lm, kernels = made(dtype)
+    caches = [KVCache.empty(CONFIG, 3, 256, device=DEVICE, dtype=dtype) for _ in range(2)]
+    for part in ("keys", "values"):
+        filled = torch.randn_like(getattr(caches[0], part))
+        for cache in caches:
+            getattr(cache, part).copy_(filled)
+    ids = torch.randint(0, CONFIG.vocab, (48,), device=DEVICE)
+    slot, begin, count = torch.tensor([[2], [start], [41]], device=DEVICE)
+    found = kernels.prompt(ids, slot, begin, count, caches[0], 128)
+    hidden = lm.extend(ids[None], begin, caches[1], 128, slot)
+    wanted = lm.logits(hidden[0, 40:41])
     assert (found - wanted).norm() <= tolerance * wanted.norm()
     for part in ("keys", "values"):
         written, reference = (getattr(cache, part).float() for cache in caches)
@@ -136,4 +174,4 @@ def test_they_compile_for_a_hopper_gpu(tmp_path: Path) -> None:
         [sys.executable, script], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert len(done.stdout.split()) == 13
+    assert len(done.stdout.split()) == 23

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from cosyserve.engine.flow_steps import FlowSteps
 from cosyserve.engine.lane import Lane
 from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig
 from cosyserve.models.flow import Flow, FlowPrompt, FlowState
 from cosyserve.models.flow.cfm import schedule
-from cosyserve.models.flow.fused_unet import FusedUNet, fused
+from cosyserve.models.flow.fused_unet import FusedUNet, fused, inputs
 from cosyserve.models.flow.masks import attention_bias, valid
 from cosyserve.models.flow.unet import UNet
 
@@ -30,13 +31,29 @@ def kernels_of(unet: UNet, times: Sequence[float]) -> FusedUNet:
     return made
 
 
+@pytest.fixture(autouse=True)
+def _exact_reference() -> Iterator[None]:
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        yield
+
+
+@pytest.mark.parametrize(("some", "many"), [(1 << 20, 1 << 20), (0, 1 << 20), (0, 0)])
 @pytest.mark.parametrize(
     ("dtype", "tolerance", "chunk"), [(torch.float32, 1e-4, 20), (torch.bfloat16, 2e-2, 1 << 20)]
 )
 @torch.inference_mode()
 def test_an_estimate_is_that_of_the_plain_module(
-    dtype: torch.dtype, tolerance: float, chunk: int
+    dtype: torch.dtype,
+    tolerance: float,
+    chunk: int,
+    some: int,
+    many: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    from cosyserve.models.kernels import rows
+
+    monkeypatch.setattr(rows, "SOME", some)
+    monkeypatch.setattr(rows, "MANY", many)
     torch.manual_seed(0)
     unet = UNet(UNetConfig("unet", 32, 2, 16, 1, 1), MEL).eval().to(DEVICE, dtype)
     x, mu, prompt = (torch.randn(2, MEL, FRAMES).to(DEVICE, dtype) for _ in range(3))
@@ -47,14 +64,19 @@ def test_an_estimate_is_that_of_the_plain_module(
     time = torch.full((2,), TIMES[1], device=DEVICE)
     wanted = unet(x, mu, speaker, prompt, time, mask)
     step, grid = torch.tensor([1], device=DEVICE), torch.tensor([chunk], device=DEVICE)
-    found = kernels_of(unet, TIMES)(x, mu, speaker, prompt, step, lengths, grid)
+    rows = inputs(x, mu, speaker, prompt).contiguous()
+    found = kernels_of(unet, TIMES)(rows, step, lengths, grid)
+    found = found.view(2, FRAMES, MEL).transpose(1, 2)
     for ours, reference, size in zip(found, wanted, sizes, strict=True):
         error = (ours - reference)[:, :size].float().norm()
         assert error <= tolerance * reference[:, :size].float().norm()
 
 
 @torch.inference_mode()
-def test_chunks_come_out_of_the_kernels() -> None:
+def test_chunks_come_out_of_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cosyserve.models.kernels import rows
+
+    monkeypatch.setattr(rows, "MANY", 0)
     torch.manual_seed(0)
     unet = UNetConfig("unet", 32, 2, 16, 1, 1)
     config = FlowConfig(EncoderConfig(32, 2, 32, 1, 1), unet, speech_tokens=30, steps=1)
@@ -76,6 +98,17 @@ def test_chunks_come_out_of_the_kernels() -> None:
         [FlowState(prompt)], [torch.tensor(tokens, device=DEVICE)], [True]
     )
     torch.testing.assert_close(ours, wanted, atol=1e-4, rtol=0)
+
+
+@torch.inference_mode()
+def test_the_quick_gelu_is_near_the_true_one() -> None:
+    from cosyserve.models.kernels.norm_rows import norm_linear, normed
+
+    x, ones = torch.randn(3, 16, device=DEVICE), torch.ones(16, device=DEVICE)
+    bias = torch.linspace(-12, 12, 1000, device=DEVICE)
+    layer = normed((ones, 0 * ones, 1e-5), torch.zeros(1000, 16, device=DEVICE), bias)
+    found = norm_linear(x, layer, gelu=True, exact=False)
+    torch.testing.assert_close(found, F.gelu(bias).expand(3, -1), atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="kernels are for a GPU, and there is one")

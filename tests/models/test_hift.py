@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cosyserve.models import hift_stream
 from cosyserve.models.config import VocoderConfig
-from cosyserve.models.hift import HiFT, Snake
+from cosyserve.models.hift import HiFT
 from cosyserve.models.hift_stream import FADE_FRAMES, LEFT_FRAMES, advance, begin
 from tests.golden.fill import fill
 from tests.golden.weights import filled_vocoder
@@ -115,20 +115,3 @@ def test_it_can_be_trained() -> None:
     f0 = vocoder.f0(mel)
     (vocoder(mel, vocoder.source(f0, noise)).square().mean() + f0.mean()).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in vocoder.parameters())
-
-
-@pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
-@pytest.mark.parametrize("ends", [None, (5, 37, 40)])
-def test_the_activations_kernel_is_the_plain_one(ends: tuple[int, ...] | None) -> None:
-    pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
-    from cosyserve.models.kernels.snake import snake
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(0)
-    plain = Snake(6).to(device)
-    torch.nn.init.uniform_(plain.alpha, 0.2, 3.0)
-    x = torch.randn(3, 6, 40, device=device)
-    lengths = None if ends is None else torch.tensor(ends, device=device)
-    with torch.no_grad():
-        wanted = plain(x, lengths)
-    torch.testing.assert_close(snake(x, plain.alpha.detach(), lengths), wanted, atol=1e-5, rtol=0)

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cosyserve.contracts import CheckpointError
+from cosyserve.contracts import CheckpointError, InputError
+from cosyserve.models import model, shipped
 from cosyserve.models.int8 import packed, unpacked
 
 
@@ -31,3 +32,8 @@ def test_a_scale_that_does_not_fit_is_named() -> None:
     for broken in ({"w": small["w"]}, small | {"w.scale": torch.ones(2)}):
         with pytest.raises(CheckpointError, match="'w' is int8 without a scale per row"):
             unpacked("file", broken)
+
+
+def test_a_cpu_can_t_compute_in_eight_bits() -> None:
+    with pytest.raises(InputError, match="int8 is for a GPU"):
+        model.load(shipped.FOLDER, "cpu", torch.int8)

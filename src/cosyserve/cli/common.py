@@ -29,7 +29,7 @@ StoreOption = Annotated[
         "--voice-store", help="Folder or redis://… that keeps voices. [COSYSERVE_VOICE_STORE]"
     ),
 ]
-DtypeOption = Annotated[str | None, typer.Option(help="auto, float32, bfloat16, float16.")]
+DtypeOption = Annotated[str | None, typer.Option(help="auto, float32, bfloat16, float16, int8.")]
 
 
 def load_tts(model: str | None, device: str | None, dtype: str | None) -> TTS:

@@ -63,6 +63,11 @@ class Chunks:
         """Whether any are on their way."""
         return bool(self._jobs)
 
+    @property
+    def first(self) -> bool:
+        """Whether first ones are."""
+        return True in self._jobs
+
     def due(self, running: Sequence[Session]) -> list[Session]:
         """Sessions whose next chunk can be computed now, in one call."""
         for first in (True, False):

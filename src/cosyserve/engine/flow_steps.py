@@ -19,7 +19,7 @@ from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.engine.lane import Lane
 from cosyserve.models.flow import Flow, FlowBatch, FlowPrompt, FlowState
 from cosyserve.models.flow.cfm import doubled, euler, schedule
-from cosyserve.models.flow.fused_unet import fused
+from cosyserve.models.flow.fused_unet import FusedUNet, fused, inputs
 from cosyserve.models.flow.masks import valid
 
 # Tokens of a row, prompt included: a little more than multiples of the chunk grid, where all but
@@ -44,6 +44,7 @@ class Buffers:
     frames: Tensor  # [2B] of each row
     bias: Tensor  # [2B, 1, frames, frames]
     x: Tensor  # [B, mel, frames] float32
+    rows: Tensor  # [2B, frames, 4 mel]: all of an estimate's input, for kernels
 
 
 class FlowSteps:
@@ -148,21 +149,38 @@ class FlowSteps:
         self._chunk.fill_(
             FRAMES_PER_TOKEN * (flow.config.encoder.chunk if streaming else SIZES[-1])
         )
-        if not self._fused:
+        buffers.x.copy_(flow.noise(0, FRAMES_PER_TOKEN * size, buffers.x.device))
+        conditions = buffers.mu, buffers.voice, buffers.condition
+        if self._fused:
+            both = buffers.x.repeat(2 if guidance else 1, 1, 1).to(buffers.mu.dtype)
+            buffers.rows.copy_(inputs(both, *conditions))
+        else:
             bias = flow.attention_bias(batch, streaming)
             assert bias is not None
             buffers.bias.copy_(bias)
-        buffers.x.copy_(flow.noise(0, FRAMES_PER_TOKEN * size, buffers.x.device))
         self._at.zero_()
 
     def _step(self, shape: tuple[int, int]) -> None:
-        flow, buffers = self.flow, self._buffers[shape]
+        buffers = self._buffers[shape]
+        if self._fused:
+            self._fused_step(self._fused, buffers)
+        else:
+            self._plain_step(buffers)
+        self._at.add_(1).remainder_(self.flow.config.steps)
+
+    def _fused_step(self, unet: FusedUNet, buffers: Buffers) -> None:
+        from cosyserve.models.kernels.euler import euler
+
+        v = unet(buffers.rows, self._at, buffers.frames, self._chunk)
+        guidance = self.flow.config.guidance
+        euler(v, buffers.x, buffers.rows, self._strides, self._at, guidance)
+
+    def _plain_step(self, buffers: Buffers) -> None:
+        flow = self.flow
 
         def velocity(
             x: Tensor, mu: Tensor, speaker: Tensor, prompt: Tensor, t: Tensor, step: int
         ) -> Tensor:
-            if self._fused:
-                return self._fused(x, mu, speaker, prompt, self._at, buffers.frames, self._chunk)
             v: Tensor = flow.estimator(x, mu, speaker, prompt, t, buffers.bias)
             return v
 
@@ -170,7 +188,6 @@ class FlowSteps:
         t, dt = (table.index_select(0, self._at)[0] for table in (self._times, self._strides))
         x = euler(velocity, buffers.x, *conditions, t, dt, 0, flow.config.guidance)
         buffers.x.copy_(x)
-        self._at.add_(1).remainder_(flow.config.steps)
 
     def _made(self, rows: int, size: int) -> Buffers:
         config, dtype = self.flow.config, self.flow.encoder_proj.weight.dtype
@@ -196,4 +213,5 @@ class FlowSteps:
             buffer("frames", both, dtype=torch.long),
             buffer("bias", both, 1, frames, frames),
             buffer("x", rows, config.mel, frames, dtype=torch.float32),
+            buffer("rows", both, frames, 4 * config.mel),
         )

@@ -132,8 +132,12 @@ class LMSteps:
 
     def _prefill(self, size: int, span: int, most: int) -> None:
         slot, start, count, end = self._piece[:, None].unbind()
-        hidden = self.lm.extend(self._ids[:, :size], start, self.cache, span, slot)
-        logits = self.lm.logits(hidden[0].index_select(0, count - 1))
+        ids = self._ids[:, :size]
+        if self._fused:
+            logits = self._fused.prompt(ids[0], slot, start, count, self.cache, span)
+        else:
+            hidden = self.lm.extend(ids, start, self.cache, span, slot)
+            logits = self.lm.logits(hidden[0].index_select(0, count - 1))
         self._ints[:, LENGTH].index_copy_(0, slot, start + count)
         self._ints[:, ACTIVE].index_copy_(0, slot, end)
         self._draw(logits, slot, most)

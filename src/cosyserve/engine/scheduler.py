@@ -34,6 +34,7 @@ MAX_WAIT = 1.0  # seconds that one may have to wait
 POSITIONS = 4096  # of the LM, for prompt, text and speech of an utterance
 SILENCE = 1e-4  # an utterance that never gets louder is no speech
 POLL = 2e-4  # seconds between two looks at a GPU when there is nothing else to do
+SATED = 0.5  # seconds of audio that let a listener wait for the LM
 
 
 class Rows(Protocol):
@@ -163,7 +164,7 @@ class Scheduler:
     def step(self) -> bool:
         """One turn for everybody. False: nothing to do until something arrives."""
         self._admit()
-        spoke = self._advance_lm()
+        spoke = not self._lm_rests() and self._advance_lm()
         voiced = self._advance_chunks()
         if self._chunks and not (spoke or voiced):
             time.sleep(POLL)
@@ -201,6 +202,14 @@ class Scheduler:
             utterance = next(following, None)
             if utterance and utterance.generation not in joined and self.lm.free:
                 self.lm.join(utterance.generation)
+
+    def _lm_rests(self) -> bool:
+        """While a GPU computes somebody's first chunk, tokens that nobody waits for would only slow
+        it down."""
+        if not self._chunks.first:
+            return False
+        now = self.clock()
+        return all(s.utterances[0].ready or s.slack(now) > SATED for s in self.running)
 
     def _advance_lm(self) -> bool:
         begun = self.clock()

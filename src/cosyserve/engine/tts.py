@@ -97,13 +97,14 @@ def load(
     random weights, not speech.
 
     device: auto, cpu, cuda, cuda:N. dtype of LM and flow: auto (bfloat16 on a GPU, on a CPU as
-    stored), float32, bfloat16, float16. `only`: the parts that are needed of a prepared folder.
+    stored), float32, bfloat16, float16, int8 (a GPU). `only`: the parts that are needed of a
+    prepared folder.
     """
     place = _device(device)
     if str(model) == testmodel.NAME:
         return TTS(models.assemble(testmodel.random_parts(), place))
-    if dtype not in ("auto", "float32", "bfloat16", "float16"):
-        raise InputError(f"dtype must be auto, float32, bfloat16 or float16, got {dtype!r}")
+    if dtype not in ("auto", "float32", "bfloat16", "float16", "int8"):
+        raise InputError(f"dtype must be auto, float32, bfloat16, float16 or int8, got {dtype!r}")
     precision = None if dtype == "auto" else getattr(torch, dtype)
     return TTS(models.load(shipped.folder(model), place, precision, only))
 

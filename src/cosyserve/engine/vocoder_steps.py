@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.engine.lane import Lane
+from cosyserve.models.fused_hift import fused
 from cosyserve.models.hift import HiFT
 from cosyserve.models.hift_stream import VocoderState, Voiced, Windows, emit, known, voice, window
 
@@ -30,6 +31,7 @@ class VocoderSteps:
             (count, size) for size in SIZES for count in rows if count * size <= most_frames
         ]
         with lane.here():
+            self._fused = fused(vocoder)
             self._buffers = {shape: self._made(*shape) for shape in self.shapes}
         self._captured: dict[Shape, Callable[[], None]] = {}
 
@@ -72,7 +74,7 @@ class VocoderSteps:
 
     def _voice(self, shape: Shape) -> None:
         windows, _, voiced = self._buffers[shape]
-        for kept, found in zip(voiced, voice(self.vocoder, windows), strict=True):
+        for kept, found in zip(voiced, voice(self.vocoder, windows, self._fused), strict=True):
             kept.copy_(found)
 
     def _made(self, rows: int, size: int) -> tuple[Windows, Tensor, Voiced]:

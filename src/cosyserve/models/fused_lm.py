@@ -1,25 +1,29 @@
-"""A decoding step of the speech LM in few launches, for a GPU. `SpeechLM.extend` is its reference.
+"""The speech LM in few launches, for a GPU. `SpeechLM.extend` is its reference.
 
-Knows no request. Up to ROWS rows, each layer is five kernels of ours that read every weight once;
-for more, matrix products are the library's and what lies between them ours.
+Knows no request. Up to ROWS rows, each layer of a decoding step is five kernels of ours that read
+every weight once, in eight bits if the LM says so; for more, and for prompts, matrix products are
+the library's and what lies between them ours.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cosyserve.models import int8
 from cosyserve.models.kernels import AVAILABLE
 from cosyserve.models.lm import KVCache, Layer, SpeechLM
 
-ROWS = 16  # as of the kernels' tiles
+ROWS = 2  # that a program computes one after another; more are quicker as matrix products
 PROGRAMS = 128  # about as many as a GPU runs at once
-MOST_SPLITS = 8  # of a row's keys
+SPLIT, MOST_SPLITS = 128, 8  # keys of a split at least, and splits of a row's keys
 
 
 def fused(lm: SpeechLM, positions: int) -> FusedLM | None:
-    """What decodes where the kernels are quick: float16 can't hold products before their norm, and
+    """What computes where the kernels are quick: float16 can't hold products before their norm, and
     float32 has no matrix units."""
     weight = lm.head.weight
     able = weight.is_cuda and weight.dtype is torch.bfloat16
@@ -36,10 +40,49 @@ class FusedLM:
         position = torch.arange(positions, device=weight.device)
         angle = position[:, None] * config.rope_theta**-exponent
         self._rotary = torch.cat((angle.cos(), angle.sin()), dim=1)
+        self._head = _matrix(lm, lm.head)
+        self._layers = [
+            tuple(_matrix(lm, part) for part in (layer.qkv, layer.out, layer.gate_up, layer.down))
+            for layer in lm.layers
+            if isinstance(layer, Layer)
+        ]
 
     def logits(self, ids: Tensor, lengths: Tensor, cache: KVCache, span: int) -> Tensor:
         """Appends ids [B] to rows that hold `lengths` [B] positions -> float32 [B, classes]."""
-        return (self._few if len(ids) <= ROWS else self._many)(ids, lengths, cache, span)
+        if len(ids) <= ROWS:
+            return self._few(ids, lengths, cache, span)
+
+        def attend(layer: int, qkv: Tensor) -> Tensor:
+            found, _ = self._attend(layer, qkv, lengths, cache, span, 1)
+            return found.flatten(1)
+
+        x, delta = self._many(ids, attend)
+        return self.lm.logits(self._last_norm(x, delta))
+
+    def prompt(
+        self, ids: Tensor, slot: Tensor, start: Tensor, count: Tensor, cache: KVCache, span: int
+    ) -> Tensor:
+        """Appends ids [T], of which count [1] matter, to row slot [1] that holds start [1]
+        positions -> float32 [1, classes] behind the last of them."""
+        from cosyserve.models.kernels.prompt_attention import attend as attend_prompt
+
+        config = self.lm.config
+
+        def attend(layer: int, qkv: Tensor) -> Tensor:
+            return attend_prompt(
+                qkv.view(len(qkv), -1, config.head_dim),
+                self._rotary,
+                slot,
+                start,
+                cache.keys[layer],
+                cache.values[layer],
+                heads=config.heads,
+                span=span,
+                exact=self.exact,
+            )
+
+        x, delta = (part.index_select(0, count - 1) for part in self._many(ids, attend))
+        return self.lm.logits(self._last_norm(x, delta))
 
     def draw(
         self,
@@ -56,63 +99,47 @@ class FusedLM:
         draw(logits, ints, floats, outcome, slots, self.lm.config, most)
 
     def _few(self, ids: Tensor, lengths: Tensor, cache: KVCache, span: int) -> Tensor:
+        from cosyserve.models.kernels.elementwise import embed
         from cosyserve.models.kernels.linear import merge_project, norm_linear, project
 
-        lm, exact = self.lm, self.exact
+        lm, dtype = self.lm, self.lm.head.weight.dtype
         programs = len(ids) * lm.config.kv_heads
         # At least two, so that the product behind always merges.
-        splits = max(2, min(MOST_SPLITS, PROGRAMS // programs, -(-span // 64)))
-        dtype = lm.head.weight.dtype
-        x = F.embedding(ids, lm.embedding.weight).float()[None]
-        for index, layer in enumerate(lm.layers):
+        splits = max(2, min(MOST_SPLITS, PROGRAMS // programs, -(-span // SPLIT)))
+        x = embed(ids, lm.embedding.weight)
+        for index, (layer, matrices) in enumerate(zip(lm.layers, self._layers, strict=True)):
             assert isinstance(layer, Layer)
-            qkv = norm_linear(
-                x,
-                *_norm(layer.attn_norm),
-                layer.qkv.weight,
-                layer.qkv.bias,
-                gated=False,
-                dtype=torch.float32,
-                exact=exact,
-            )
-            found, stats = self._attend(index, qkv, lengths, cache, span, splits)
-            x = merge_project(found, stats, layer.out.weight, x, exact=exact)
-            y = norm_linear(
-                x,
-                *_norm(layer.mlp_norm),
-                layer.gate_up.weight,
-                None,
-                gated=True,
-                dtype=dtype,
-                exact=exact,
-            )
-            x = project(y, layer.down.weight, x, exact=exact)
-        return norm_linear(
-            x,
-            *_norm(lm.norm),
-            lm.head.weight,
-            lm.head.bias,
-            gated=False,
-            dtype=torch.float32,
-            exact=exact,
-        )
+            qkv, out, wide, down = matrices
+            norm, bias = _norm(layer.attn_norm), layer.qkv.bias
+            y = norm_linear(x, *norm, qkv, bias, gated=False, dtype=x.dtype)
+            x = merge_project(*self._attend(index, y, lengths, cache, span, splits), out, x)
+            y = norm_linear(x, *_norm(layer.mlp_norm), wide, None, gated=True, dtype=dtype)
+            x = project(y, down, x)
+        bias = lm.head.bias
+        return norm_linear(x, *_norm(lm.norm), self._head, bias, gated=False, dtype=x.dtype)
 
-    def _many(self, ids: Tensor, lengths: Tensor, cache: KVCache, span: int) -> Tensor:
-        from cosyserve.models.kernels.elementwise import add_norm, gate
+    def _many(self, ids: Tensor, attend: Callable[[int, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """ids [B] -> the residual [B, hidden] and what is to be added to it; `attend` turns the
+        projections of a layer [B, ...] into what its heads found."""
+        from cosyserve.models.kernels.elementwise import add_norm, embed, gate
 
         lm, dtype = self.lm, self.lm.head.weight.dtype
-        x = F.embedding(ids, lm.embedding.weight).float()
+        x = embed(ids, lm.embedding.weight)
         delta: Tensor | None = None
         for index, layer in enumerate(lm.layers):
             assert isinstance(layer, Layer)
             y = add_norm(x, delta, *_norm(layer.attn_norm), dtype)
-            qkv = F.linear(y, layer.qkv.weight, layer.qkv.bias)
-            found, _ = self._attend(index, qkv, lengths, cache, span, 1)
-            delta = F.linear(found.flatten(1), layer.out.weight)
+            found = attend(index, F.linear(y, layer.qkv.weight, layer.qkv.bias))
+            delta = F.linear(found, layer.out.weight)
             y = add_norm(x, delta, *_norm(layer.mlp_norm), dtype)
             delta = F.linear(gate(F.linear(y, layer.gate_up.weight)), layer.down.weight)
-        y = add_norm(x, delta, *_norm(lm.norm), dtype)
-        return lm.logits(y)
+        assert delta is not None
+        return x, delta
+
+    def _last_norm(self, x: Tensor, delta: Tensor) -> Tensor:
+        from cosyserve.models.kernels.elementwise import add_norm
+
+        return add_norm(x, delta, *_norm(self.lm.norm), self.lm.head.weight.dtype)
 
     def _attend(
         self, layer: int, qkv: Tensor, lengths: Tensor, cache: KVCache, span: int, splits: int
@@ -137,3 +164,11 @@ def _norm(norm: torch.nn.Module) -> tuple[Tensor, float]:
     assert isinstance(norm, torch.nn.RMSNorm)
     assert norm.eps is not None
     return norm.weight, norm.eps
+
+
+def _matrix(lm: SpeechLM, layer: torch.nn.Linear) -> tuple[Tensor, Tensor | None]:
+    """As of `kernels.linear`."""
+    if not lm.eight_bits:
+        return layer.weight, None
+    packed = int8.packed({"weight": layer.weight})
+    return packed["weight"], packed["weight" + int8.SCALE]

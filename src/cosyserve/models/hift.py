@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.config import VocoderConfig
-from cosyserve.models.kernels import AVAILABLE
 
 
 class F0Predictor(nn.Module):
@@ -45,10 +44,6 @@ class Snake(nn.Module):
 
     def forward(self, x: Tensor, ends: Tensor | None) -> Tensor:
         """x [B, C, T], zeroed behind its rows' ends."""
-        if x.is_cuda and torch.is_inference_mode_enabled() and AVAILABLE:
-            from cosyserve.models.kernels.snake import snake
-
-            return snake(x, self.alpha, ends)
         x, alpha = cut(x, ends, 1), self.alpha[:, None]
         return x + torch.sin(alpha * x).square() / (alpha + 1e-9)
 
@@ -115,14 +110,13 @@ class HiFT(nn.Module):
         harmonic = torch.arange(1, self.config.harmonics + 2, device=f0.device)
         return (f0[..., None].double() * harmonic / self.config.sample_rate) % 1.0 * self.frame
 
-    def source(self, f0: Tensor, noise: Tensor, before: Tensor | None = None) -> Tensor:
-        """f0 [B, T], noise [B, N, harmonics + 1] -> excitation [B, N].
+    def phases(self, f0: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """f0 [B, T] -> where each harmonic starts and how far it turns, in cycles, from the middle
+        of one frame to the middle of the next: [B, T + 1, harmonics + 1] each.
 
-        The phase runs linearly from the middle of one frame to the middle of the next.
         `before` [B, harmonics + 1] (cycles) is the phase in the middle of the frame before the
         first; without it (NaN for single rows) speech begins here: half a frame stands still.
         """
-        config = self.config
         turns = self.cycles_per_frame(f0)
         first = turns[:, 0]
         if before is None:
@@ -133,8 +127,14 @@ class HiFT(nn.Module):
         slope = torch.cat((torch.where(begins, 0.0, first)[:, None], turns[:, 1:]), dim=1)
         start = torch.cat((start, middle), dim=1) % 1.0
         slope = torch.cat((slope, torch.zeros_like(slope[:, :1])), dim=1)
+        return start.float(), slope.float()
+
+    def source(self, f0: Tensor, noise: Tensor, before: Tensor | None = None) -> Tensor:
+        """f0 [B, T], noise [B, N, harmonics + 1] -> excitation [B, N]; `before` as of `phases`."""
+        config = self.config
+        start, slope = self.phases(f0, before)
         part = (torch.arange(self.frame, device=f0.device) + 0.5) / self.frame
-        phase = start.float()[:, :, None] + slope.float()[:, :, None] * part[:, None]
+        phase = start[:, :, None] + slope[:, :, None] * part[:, None]
         phase = phase.flatten(1, 2)[:, self.frame // 2 : -(self.frame // 2)]  # [B, N, H]
         sines = torch.sin(2 * math.pi * phase) * config.sine_amplitude
         voiced = (f0 > config.voiced_above).float().repeat_interleave(self.frame, dim=1)[..., None]
@@ -145,7 +145,7 @@ class HiFT(nn.Module):
     def forward(self, mel: Tensor, source: Tensor, lengths: Tensor | None = None) -> Tensor:
         """mel [B, mel, T], source [B, N], lengths [B] frames (None: all T) -> samples [B, N]."""
         config = self.config
-        spectrum = self._stft(source, lengths)
+        spectrum = self.spectrum(source, lengths)
         x = self.conv_pre(cut(mel, lengths, 1))
         rate, kernels = 1, len(config.kernels)
         for i, up in enumerate(self.ups):
@@ -158,14 +158,18 @@ class HiFT(nn.Module):
             x = x + self.source_resblocks[i](self.source_downs[i](spectrum), ends)
             blocks = self.resblocks[kernels * i : kernels * (i + 1)]
             x = torch.stack([block(x, ends) for block in blocks]).mean(0)
-        x = self.conv_post(cut(F.leaky_relu(x), ends, 1))
+        return self.samples(self.conv_post(cut(F.leaky_relu(x), ends, 1)), ends)
+
+    def samples(self, x: Tensor, ends: Tensor | None) -> Tensor:
+        """Logarithmic magnitudes and angles [B, n_fft + 2, frames] -> [B, N]."""
+        config = self.config
         bins = config.n_fft // 2 + 1
         magnitude = torch.exp(x[:, :bins]).clamp(max=100.0)
         angle = torch.sin(x[:, bins:])
         spectrum = torch.cat((magnitude * angle.cos(), magnitude * angle.sin()), dim=1)
         return self._istft(spectrum, ends).clamp(-config.limit, config.limit)
 
-    def _stft(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+    def spectrum(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """[B, N] -> real and imaginary parts [B, n_fft + 2, N / hop + 1], ends reflected."""
         config = self.config
         half, size = config.n_fft // 2, x.shape[1]
@@ -184,13 +188,13 @@ class HiFT(nn.Module):
         window, cos, sin = _fourier(config.n_fft, spectrum.device, spectrum.dtype)
         weight = torch.full_like(cos[:, :1], 2.0 / config.n_fft)
         weight[0] = weight[-1] = 1.0 / config.n_fft
-        basis = torch.cat((weight * cos, -weight * sin))[:, None] * window
+        basis = torch.cat((weight * cos, -weight * sin)) * window
         spectrum = cut(spectrum, ends, 1)
         present = cut(torch.ones_like(spectrum[:, :1]), ends, 1)
-        x = F.conv_transpose1d(spectrum, basis, stride=config.hop)
-        energy = F.conv_transpose1d(present, window.square()[None, None], stride=config.hop)
+        x = _overlapped(basis.T @ spectrum, config.hop)
+        energy = _overlapped(window.square()[:, None] * present, config.hop)
         half = config.n_fft // 2
-        return (x[:, 0, half:-half] / energy[:, 0, half:-half].clamp(min=1e-8)).contiguous()
+        return (x[:, half:-half] / energy[:, half:-half].clamp(min=1e-8)).contiguous()
 
 
 @cache
@@ -205,6 +209,18 @@ def _fourier(n_fft: int, device: torch.device, dtype: torch.dtype) -> tuple[Tens
         angle.cos().to(device, dtype),
         angle.sin().to(device, dtype),
     )
+
+
+def _overlapped(frames: Tensor, hop: int) -> Tensor:
+    """Frames [B, n, T], each `hop` behind the one before, added up -> [B, (T - 1) * hop + n]. In an
+    order of its own, which a GPU's transposed convolution has not."""
+    batch, size, count = frames.shape
+    pieces = -(-size // hop)
+    frames = F.pad(frames, (0, 0, 0, pieces * hop - size)).view(batch, pieces, hop, count)
+    added = frames.new_zeros(batch, hop, count + pieces - 1)
+    for piece in range(pieces):
+        added[:, :, piece : piece + count] += frames[:, piece]
+    return added.transpose(1, 2).flatten(1)[:, : (count - 1) * hop + size]
 
 
 def cut(x: Tensor, lengths: Tensor | None, rate: int) -> Tensor:

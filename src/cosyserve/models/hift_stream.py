@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from cosyserve.models.fused_hift import FusedHiFT
 from cosyserve.models.hift import HiFT
 from cosyserve.models.randomness import normal
 
@@ -105,18 +106,22 @@ def known(state: VocoderState) -> int:
     return max(0, len(state.f0) - F0_FRAMES)
 
 
-def voice(vocoder: HiFT, windows: Windows) -> Voiced:
+def voice(vocoder: HiFT, windows: Windows, kernels: FusedHiFT | None = None) -> Voiced:
     """All samples of all windows. Shapes are static and nothing depends on data, so it can be
-    captured as a CUDA graph."""
+    captured as a CUDA graph; `kernels` compute most of it where there are some."""
     mel, device = windows.mel, windows.mel.device
-    f0 = vocoder.f0(mel, windows.lengths)
+    net = kernels or vocoder
+    f0 = net.f0(mel, windows.lengths)
     frame = torch.arange(mel.shape[2], device=device)
     f0 = torch.where(frame < windows.known[:, None], windows.f0, f0)
-    # Noise belongs to the absolute sample.
-    sample = torch.arange(mel.shape[2] * vocoder.frame, device=device)
-    index = windows.start[:, None] * vocoder.frame + sample
-    noise = normal(windows.seed[:, None], index, vocoder.config.harmonics + 1)
-    wave = vocoder(mel, vocoder.source(f0, noise, windows.phase), windows.lengths)
+    first = windows.start * vocoder.frame  # noise belongs to the absolute sample
+    if kernels:
+        source = kernels.source(f0, windows.seed, first, windows.phase)
+    else:
+        sample = first[:, None] + torch.arange(mel.shape[2] * vocoder.frame, device=device)
+        noise = normal(windows.seed[:, None], sample, vocoder.config.harmonics + 1)
+        source = vocoder.source(f0, noise, windows.phase)
+    wave = net(mel, source, windows.lengths)
     return Voiced(wave, f0, vocoder.cycles_per_frame(f0))
 
 

@@ -126,6 +126,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 class SpeechLM(nn.Module):
     """Text and speech ids in, logits over the speech classes out."""
 
+    eight_bits = False  # whether kernels that read all weights for few rows may round them to int8
+
     def __init__(self, config: LMConfig) -> None:
         super().__init__()
         self.config = config

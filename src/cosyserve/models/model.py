@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from cosyserve.contracts import CheckpointError
+from cosyserve.contracts import CheckpointError, InputError
 from cosyserve.models import native, published
 from cosyserve.models.campplus import CamPlus
 from cosyserve.models.config import ModelConfig
@@ -78,14 +78,19 @@ def load(
     only: Collection[str] | None = None,
 ) -> Model:
     """A native or a published folder. `dtype` of LM and flow; None: bfloat16 on a GPU; on a CPU as
-    stored, but no float16, which it computes slowly. `only` some parts can be loaded of a native
-    folder."""
+    stored, but no float16, which it computes slowly; int8: bfloat16, but the LM's weights for few
+    rows at a time in eight bits. `only` some parts can be loaded of a native folder."""
+    on_gpu, eight_bits = torch.device(device).type == "cuda", dtype is torch.int8
+    if eight_bits and not on_gpu:
+        raise InputError("dtype int8 is for a GPU: choose another, or device cuda")
     parts = published.read(folder) if only is None else native.read(folder, only)
     stored = {tensor.dtype for state in parts.states.values() for tensor in state.values()}
-    on_gpu = torch.device(device).type == "cuda"
-    if dtype is None and (on_gpu or torch.float16 in stored):
+    if eight_bits or (dtype is None and (on_gpu or torch.float16 in stored)):
         dtype = torch.bfloat16 if on_gpu else torch.float32
-    return assemble(parts if dtype is None else parts.cast(dtype), device, str(folder))
+    model = assemble(parts if dtype is None else parts.cast(dtype), device, str(folder))
+    if model.lm:
+        model.lm.eight_bits = eight_bits
+    return model
 
 
 def assemble(parts: Parts, device: torch.device | str = "cpu", origin: str = "model") -> Model:

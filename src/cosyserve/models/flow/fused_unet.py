@@ -1,7 +1,7 @@
 """The U-Net estimator in few launches, for a GPU. `UNet` is its reference.
 
 Knows no solver. Frames are rows of channels throughout, so that a transformer block is five kernels
-and a ResNet block three; what depends on the time alone is computed once for all Euler steps.
+and a ResNet block four; what depends on the time alone is computed once for all Euler steps.
 """
 
 from __future__ import annotations
@@ -48,31 +48,25 @@ class FusedUNet:
         self._final_norm = _norm(unet.final_block.block["2"])
         self._proj = unet.final_proj.weight[:, :, 0].contiguous(), _bias(unet.final_proj)
 
-    def __call__(
-        self,
-        x: Tensor,
-        mu: Tensor,
-        speaker: Tensor,
-        prompt: Tensor,
-        step: Tensor,
-        lengths: Tensor,
-        chunk: Tensor,
-    ) -> Tensor:
-        """As `UNet.forward`, at the time of Euler step `step` [1]. Rows have `lengths` [B] frames,
-        masked in chunks of `chunk` [1]."""
-        from cosyserve.models.kernels.rows import linear_add
+    def __call__(self, x: Tensor, step: Tensor, lengths: Tensor, chunk: Tensor) -> Tensor:
+        """As `UNet.forward`, of `inputs` x, at the time of Euler step `step` [1] -> [B * T, mel].
+        Rows have `lengths` [B] frames, masked in chunks of `chunk` [1]."""
+        from cosyserve.models.kernels.rows import linear_add, norm_mish
 
         seen = _Seen(step, lengths, chunk, self.exact)
-        x = torch.cat((x, mu, speaker[..., None].expand_as(x), prompt), dim=1)
-        x = x.transpose(1, 2).contiguous()
         skip = self._down.transform(x, seen)
         x = self._down.convolve(skip, seen)
         for stage in self._middle:
             x = stage.transform(x, seen)
         x = self._up.transform(torch.cat((x, skip), dim=2), seen)
-        x = self._final(self._up.convolve(x, seen), self._final_norm, None, self.exact)
-        y = linear_add(x.flatten(0, 1), *self._proj, None, exact=self.exact)
-        return y.view(*x.shape[:2], -1).transpose(1, 2)
+        x = self._final(self._up.convolve(x, seen), self.exact)
+        y = norm_mish(x.flatten(0, 1), self._final_norm, None, step)
+        return linear_add(y, *self._proj, None, exact=self.exact)
+
+
+def inputs(x: Tensor, mu: Tensor, speaker: Tensor, prompt: Tensor) -> Tensor:
+    """Of `UNet.forward`, as rows: x, mu, prompt [B, mel, T], speaker [B, mel] -> [B, T, 4 mel]."""
+    return torch.cat((x, mu, speaker[..., None].expand_as(x), prompt), dim=1).transpose(1, 2)
 
 
 class _Seen:
@@ -89,10 +83,10 @@ class _Conv:
         assert isinstance(conv, nn.Conv1d)
         self._weight, self._bias = conv.weight.permute(2, 0, 1).contiguous(), _bias(conv)
 
-    def __call__(self, x: Tensor, norm: Norm | None, added: Tensor | None, exact: bool) -> Tensor:
+    def __call__(self, x: Tensor, exact: bool) -> Tensor:
         from cosyserve.models.kernels.causal_conv import causal_conv
 
-        return causal_conv(x, self._weight, self._bias, norm, added, exact=exact)
+        return causal_conv(x, self._weight, self._bias, exact=exact)
 
 
 class _Stage:
@@ -112,47 +106,48 @@ class _Stage:
 
     def transform(self, x: Tensor, seen: _Seen) -> Tensor:
         """x [B, T, C] -> [B, T, C], without the last convolution."""
-        from cosyserve.models.kernels.rows import linear_add
+        from cosyserve.models.kernels.rows import linear_add, norm_mish
 
         (first, first_norm), (second, second_norm) = self._convs
-        time = self._time.index_select(0, seen.step)
-        h = first(x, first_norm, time, seen.exact)
-        h = second(h, second_norm, None, seen.exact)
+        h = first(x, seen.exact)
         shape = h.shape
-        y = linear_add(x.flatten(0, 1), *self._res, h.flatten(0, 1), exact=seen.exact)
+        h = norm_mish(h.flatten(0, 1), first_norm, self._time, seen.step).view(shape)
+        h = norm_mish(second(h, seen.exact).flatten(0, 1), second_norm, None, seen.step)
+        y = linear_add(x.flatten(0, 1), *self._res, h, exact=seen.exact)
         for block in self._blocks:
             y = block(y, shape, seen)
         return y.view(shape)
 
     def convolve(self, x: Tensor, seen: _Seen) -> Tensor:
         assert self._conv
-        return self._conv(x, None, None, seen.exact)
+        return self._conv(x, seen.exact)
 
 
 class _Block:
     """A transformer block; query, key and value are one product."""
 
     def __init__(self, block: TransformerBlock) -> None:
+        from cosyserve.models.kernels.norm_rows import normed
+
         attention, forward = block.attn1, block.ff.net
         self._heads = attention.heads
         parts = (attention.to_q.weight, attention.to_k.weight, attention.to_v.weight)
-        self._qkv = torch.cat(parts)
-        self._norms = _norm(block.norm1), _norm(block.norm3)
+        self._qkv = normed(_norm(block.norm1), torch.cat(parts), None)
         self._out = _weights(attention.to_out[0])
-        self._widen = _weights(forward["0"].proj)
+        self._widen = normed(_norm(block.norm3), *_weights(forward["0"].proj))
         self._narrow = _weights(forward["2"])
 
     def __call__(self, x: Tensor, shape: torch.Size, seen: _Seen) -> Tensor:
         """x [B * T, C]."""
         from cosyserve.models.kernels.chunk_attention import chunk_attention
-        from cosyserve.models.kernels.rows import linear_add, norm_linear
+        from cosyserve.models.kernels.norm_rows import norm_linear
+        from cosyserve.models.kernels.rows import linear_add
 
         exact = seen.exact
-        qkv = norm_linear(x, self._norms[0], self._qkv, None, gelu=False, exact=exact)
-        qkv = qkv.view(*shape[:2], -1)
+        qkv = norm_linear(x, self._qkv, gelu=False, exact=exact).view(*shape[:2], -1)
         y = chunk_attention(qkv, seen.lengths, seen.chunk, self._heads, exact=exact)
         x = linear_add(y.flatten(0, 1), *self._out, x, exact=exact)
-        y = norm_linear(x, self._norms[1], *self._widen, gelu=True, exact=exact)
+        y = norm_linear(x, self._widen, gelu=True, exact=exact)
         return linear_add(y, *self._narrow, x, exact=exact)
 
 

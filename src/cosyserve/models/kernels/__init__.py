@@ -4,6 +4,21 @@ Importing this room's files needs the package `triton`, which torch for CUDA bri
 else imports them before it has seen that there is a GPU.
 """
 
+from functools import cache
 from importlib.util import find_spec
 
+import torch
+from torch import Tensor
+
 AVAILABLE = find_spec("triton") is not None
+
+
+def pdl(tensor: Tensor) -> bool:
+    """Whether a launch may begin while the one before it ends (programmatic dependent launch): it
+    then asks for its weights, and waits before it touches anything that another launch touches."""
+    return tensor.is_cuda and _hopper(tensor.device)
+
+
+@cache
+def _hopper(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) >= (9, 0)

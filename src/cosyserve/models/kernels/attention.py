@@ -12,9 +12,12 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from cosyserve.models.kernels import pdl
 
 GROUP = 16  # query heads of a tile, the fewest that a matrix unit takes
-KEYS = 64  # per turn of a program's loop
+KEYS, WARPS, STAGES = 128, 4, 2  # per turn of a program's loop; turns whose keys are on their way
 
 
 @triton.jit
@@ -45,10 +48,14 @@ def _attend(
     group: tl.constexpr,
     splits: tl.constexpr,
     exact: tl.constexpr,
+    pdl: tl.constexpr,
     bg: tl.constexpr,
     bk: tl.constexpr,
     bd: tl.constexpr,
 ):
+    if pdl:
+        gdc_launch_dependents()
+        gdc_wait()
     row, kv, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     length = tl.minimum(tl.load(lengths + row * length_stride), span - 1).to(tl.int32)
     half: tl.constexpr = width // 2
@@ -161,10 +168,12 @@ def attend(
         heads // kv_heads,
         splits,
         exact,
+        pdl(qkv),
         max(GROUP, triton.next_power_of_2(heads // kv_heads)),
         KEYS,
         max(16, triton.next_power_of_2(width)),
-        num_warps=4,
-        num_stages=2,
+        num_warps=WARPS,
+        num_stages=STAGES,
+        launch_pdl=pdl(qkv),
     )
     return out, stats

@@ -1,4 +1,4 @@
-"""A causal convolution of kernel 3 over rows of channels, with LayerNorm and Mish behind it."""
+"""A causal convolution of kernel 3 over rows of channels."""
 
 from __future__ import annotations
 
@@ -6,96 +6,96 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.kernels.rows import normed, times
+from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.rows import Tile, fitting, many, numbers, tile, times
 
-TIMES = 16  # per program, which holds all channels of them
-COLUMNS = 64  # per turn of a program's loop
+TILES = Tile(16, 32, 4, 3), Tile(64, 32, 4, 3), Tile(64, 128, 4, 4)
+DEPTH_FEW, DEPTH = 256, 64  # channels per turn of a program's loop
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["length"])
 def _causal_conv(
     x,
     weight,
     bias,
-    scale,
-    shift,
-    added,
     out,
     length,
-    eps,
     size: tl.constexpr,
     outputs: tl.constexpr,
-    norms: tl.constexpr,
-    adds: tl.constexpr,
     exact: tl.constexpr,
     bm: tl.constexpr,
     bn: tl.constexpr,
     bk: tl.constexpr,
+    pdl: tl.constexpr,
 ):
-    row = tl.program_id(1)
+    row = tl.program_id(1).to(tl.int64)
     t = tl.program_id(0) * bm + tl.arange(0, bm)
-    n = tl.arange(0, bn)
-    wide = n < outputs
-    first = x + row.to(tl.int64) * length * size
-    acc = tl.zeros((bm, bn), tl.float32)
-    for tap in tl.static_range(3):
-        at = t + (tap - 2)
-        there = (at >= 0) & (at < length)
-        for begin in range(0, size, bk):
-            k = begin + tl.arange(0, bk)
-            inside = there[:, None] & (k < size)[None, :]
-            found = tl.load(first + at[:, None] * size + k[None, :], mask=inside, other=0.0)
-            where = weight + (tap * outputs + n)[:, None] * size + k[None, :]
-            w = tl.load(where, mask=wide[:, None] & (k < size)[None, :], other=0.0)
+    n = tl.program_id(2) * bn + tl.arange(0, bn)
+    k = tl.arange(0, bk)
+    later = weight + outputs * size
+    last = later + outputs * size
+    if pdl:
+        gdc_launch_dependents()
+    if size <= bk:
+        w0 = tile(weight, n, k, outputs, size, size)
+        w1 = tile(later, n, k, outputs, size, size)
+        w2 = tile(last, n, k, outputs, size, size)
+    b = numbers(bias, n, outputs)
+    if pdl:
+        gdc_wait()
+    first = x + row * length * size
+    acc = tl.zeros((bm, bn), tl.float32) + b
+    if size <= bk:
+        x0 = _frames(first, t - 2, k, length, size)
+        x1 = _frames(first, t - 1, k, length, size)
+        x2 = _frames(first, t, k, length, size)
+        # Two sums side by side: a product that waits for another takes its time.
+        more = times(x1, w1, tl.zeros((bm, bn), tl.float32), exact)
+        acc = times(x0, w0, acc, exact) + times(x2, w2, more, exact)
+    else:
+        turns: tl.constexpr = (size + bk - 1) // bk
+        for turn in range(3 * turns):
+            tap = turn // turns
+            at = (turn % turns) * bk + k
+            found = _frames(first, t + (tap - 2), at, length, size)
+            w = tile(weight + tap * outputs * size, n, at, outputs, size, size)
             acc = times(found, w, acc, exact)
-    acc += tl.load(bias + n, mask=wide, other=0.0).to(tl.float32)[None, :]
-    if norms:
-        y = normed(acc, scale, shift, n, outputs, eps, wide[None, :])
-        e = tl.exp(tl.minimum(y, 20.0))  # Mish: y tanh(log(1 + e^y))
-        square = e * e + 2.0 * e
-        acc = y * square / (square + 2.0)
-    if adds:
-        acc += tl.load(added + n, mask=wide, other=0.0).to(tl.float32)[None, :]
-    target = out + row.to(tl.int64) * length * outputs + t[:, None] * outputs + n[None, :]
-    written = (t < length)[:, None] & wide[None, :]
+    target = out + row * length * outputs + t[:, None] * outputs + n[None, :]
+    written = (t < length)[:, None] & (n < outputs)[None, :]
     tl.store(target, acc.to(out.dtype.element_ty), mask=written)
 
 
-def causal_conv(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    norm: tuple[Tensor, Tensor, float] | None,
-    added: Tensor | None,
-    *,
-    exact: bool,
-) -> Tensor:
-    """x [B, T, C], weight [3, N, C] -> [B, T, N]; with `norm` (weight, bias, eps) also LayerNorm
-    and Mish, then `added` [N]."""
+@triton.jit
+def _frames(x, t, k, length, size: tl.constexpr):
+    """Zero before the first."""
+    inside = ((t >= 0) & (t < length))[:, None] & (k < size)[None, :]
+    return tl.load(x + t[:, None] * size + k[None, :], mask=inside, other=0.0)
+
+
+def causal_conv(x: Tensor, weight: Tensor, bias: Tensor, *, exact: bool) -> Tensor:
+    """x [B, T, C], weight [3, N, C] -> [B, T, N]."""
     batch, length, size = x.shape
     outputs = weight.shape[1]
     out = torch.empty(batch, length, outputs, device=x.device, dtype=x.dtype)
-    scale, shift, eps = norm or (bias, bias, 0.0)
-    _causal_conv[(triton.cdiv(length, TIMES), batch)](
+    bm, bn, warps, stages = fitting(batch * length, TILES)
+    depth = max(16, triton.next_power_of_2(size))
+    _causal_conv[(triton.cdiv(length, bm), batch, triton.cdiv(outputs, bn))](
         x,
         weight,
         bias,
-        scale,
-        shift,
-        bias if added is None else added,
         out,
         length,
-        eps,
         size,
         outputs,
-        norm is not None,
-        added is not None,
         exact,
-        TIMES,
-        max(16, triton.next_power_of_2(outputs)),
-        COLUMNS,
-        num_warps=8,
-        num_stages=3,
+        bm,
+        bn,
+        min(depth, DEPTH if many(batch * length) else DEPTH_FEW),
+        pdl(x),
+        num_warps=warps,
+        num_stages=stages,
+        launch_pdl=pdl(x),
     )
     return out

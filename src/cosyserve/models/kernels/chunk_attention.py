@@ -9,54 +9,66 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-QUERIES, KEYS = 64, 64  # of a tile
+from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.rows import Tile, fitting
+
+TILES = Tile(64, 128, 4, 2), Tile(64, 128, 4, 2), Tile(64, 64, 4, 3)  # queries, keys
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["length"])
 def _attend(
     qkv,
     lengths,
     chunk,
     out,
     length,
-    heads,
     scale,
+    heads: tl.constexpr,
     width: tl.constexpr,
     exact: tl.constexpr,
     bq: tl.constexpr,
     bk: tl.constexpr,
     bd: tl.constexpr,
+    pdl: tl.constexpr,
 ):
     row, head = tl.program_id(1), tl.program_id(2)
-    i = tl.program_id(0) * bq + tl.arange(0, bq)
+    inner: tl.constexpr = heads * width
+    # Those that see most go first.
+    begin = (tl.num_programs(0) - 1 - tl.program_id(0)) * bq
+    i = begin + tl.arange(0, bq)
     d = tl.arange(0, bd)
-    wide = (d < width)[None, :]
-    inner = heads * width
-    line = qkv + row.to(tl.int64) * length * 3 * inner + head * width
-    q = tl.load(
-        line + i[:, None] * 3 * inner + d[None, :], mask=(i < length)[:, None] & wide, other=0.0
-    )
-    step = tl.load(chunk).to(tl.int32)
+    if pdl:
+        gdc_launch_dependents()
+    step = tl.load(chunk).to(tl.int32)  # older than the last launch that did not begin early
     held = tl.load(lengths + row).to(tl.int32)
+    if pdl:
+        gdc_wait()
+    line = qkv + row.to(tl.int64) * length * 3 * inner + head * width
+    here = (i < length)[:, None] & (d < width)[None, :]
+    q = tl.load(line + i[:, None] * 3 * inner + d[None, :], mask=here, other=0.0)
     ends = tl.minimum((i // step + 1) * step, held)
     top = tl.full((bq,), float("-inf"), tl.float32)
     total = tl.zeros((bq,), tl.float32)
     acc = tl.zeros((bq, bd), tl.float32)
-    for begin in range(0, tl.max(ends, 0), bk):
-        j = begin + tl.arange(0, bk)
-        at = line + inner + j[:, None] * 3 * inner + d[None, :]
-        inside = (j < held)[:, None] & wide
-        k = tl.load(at, mask=inside, other=0.0)
-        v = tl.load(at + inner, mask=inside, other=0.0)
+    one_sees = tl.minimum(((begin + bq - 1) // step + 1) * step, held)
+    if begin >= held:  # nobody looks at these
+        one_sees = 0
+    for at in range(0, one_sees, bk):
+        j = at + tl.arange(0, bk)
+        where = line + inner + j[:, None] * 3 * inner + d[None, :]
+        inside = (j < held)[:, None] & (d < width)[None, :]
+        k = tl.load(where, mask=inside, other=0.0)
+        v = tl.load(where + inner, mask=inside, other=0.0)
         if exact:
             score = tl.dot(q.to(tl.float32), tl.trans(k.to(tl.float32)), input_precision="ieee")
         else:
             score = tl.dot(q, tl.trans(k))
-        score = tl.where(j[None, :] < ends[:, None], score * scale, float("-inf"))
-        higher = tl.maximum(top, tl.max(score, 1))
-        weight = tl.exp(score - higher[:, None])
-        fade = tl.exp(top - higher)
+        score = tl.where(j[None, :] < ends[:, None], score, float("-inf"))
+        higher = tl.maximum(top, tl.max(score, 1) * scale)
+        weight = tl.exp2(score * scale - higher[:, None])
+        fade = tl.exp2(top - higher)
         total = total * fade + tl.sum(weight, 1)
         acc *= fade[:, None]
         if exact:
@@ -64,12 +76,12 @@ def _attend(
         else:
             acc = tl.dot(weight.to(v.dtype), v, acc)
         top = higher
-    acc /= total[:, None]
+    acc /= tl.maximum(total, 1e-30)[:, None]
     target = out + row.to(tl.int64) * length * inner + head * width
     tl.store(
         target + i[:, None] * inner + d[None, :],
         acc.to(out.dtype.element_ty),
-        mask=(i < length)[:, None] & wide,
+        mask=here,
     )
 
 
@@ -77,24 +89,28 @@ def chunk_attention(
     qkv: Tensor, lengths: Tensor, chunk: Tensor, heads: int, *, exact: bool
 ) -> Tensor:
     """qkv [B, T, 3 * heads * D], lengths [B] >= 1 of the rows, chunk [1] (as long as T or longer:
-    all see all) -> [B, T, heads * D]."""
+    all see all) -> [B, T, heads * D], some number behind a row's end. On a GPU a launch of torch's
+    must lie between the writing of lengths or chunk and this."""
     batch, length, columns = qkv.shape
     width = columns // (3 * heads)
     out = torch.empty(batch, length, heads * width, device=qkv.device, dtype=qkv.dtype)
-    _attend[(triton.cdiv(length, QUERIES), batch, heads)](
+    bq, bk, warps, stages = fitting(batch * length, TILES)
+    _attend[(triton.cdiv(length, bq), batch, heads)](
         qkv,
         lengths,
         chunk,
         out,
         length,
+        1.0 / (math.sqrt(width) * math.log(2.0)),
         heads,
-        1.0 / math.sqrt(width),
         width,
         exact,
-        QUERIES,
-        KEYS,
+        bq,
+        bk,
         max(16, triton.next_power_of_2(width)),
-        num_warps=4,
-        num_stages=2,
+        pdl(qkv),
+        num_warps=warps,
+        num_stages=stages,
+        launch_pdl=pdl(qkv),
     )
     return out

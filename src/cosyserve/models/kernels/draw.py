@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.contracts import MAX_WINDOW
 from cosyserve.models import drawing
 from cosyserve.models.config import LMConfig
+from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.randomness import begun, counted
 
 TOKEN = tl.constexpr(drawing.TOKEN)
 SEED = tl.constexpr(drawing.SEED)
@@ -26,23 +30,39 @@ INTS = tl.constexpr(drawing.INTS)
 TOP_P = tl.constexpr(drawing.TOP_P)
 MAX_REPEATS = tl.constexpr(drawing.MAX_REPEATS)
 FLOATS = tl.constexpr(drawing.FLOATS)
-MASK = tl.constexpr(0xFFFFFFFF)
-
-
-@triton.jit
-def _mix(x):
-    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & MASK
-    x = ((x ^ (x >> 15)) * 0x735A2D97) & MASK
-    return x ^ (x >> 15)
+WARPS = 16
 
 
 @triton.jit
 def _uniform(seed, step, number):
     """As `randomness.uniform`."""
-    x = _mix((seed & MASK) ^ _mix((((seed >> 32) & MASK) + 0x9E3779B9) & MASK))
-    x = _mix(((x * 0x9E3779B1 + step) & MASK) ^ 0x85EBCA6B)
-    x = _mix(((x * 0x9E3779B1 + number) & MASK) ^ 0x85EBCA6B)
-    return x.to(tl.float64) / 4294967296.0
+    bits = counted(counted(begun(seed), step), number)
+    return bits.to(tl.float64) / 4294967296.0
+
+
+@triton.jit
+def _highest(key, count, kept, most: tl.constexpr, block: tl.constexpr):
+    """The highest `count` of the keys [block], in falling order, then others: [most].
+
+    Of the highest keys of `most` groups, the count-th is no higher than the count-th of all keys:
+    what is below it is not looked at. That mostly leaves few enough to be sorted.
+    """
+    rank = tl.arange(0, most)
+    groups = tl.sort(tl.max(tl.reshape(key, (block // most, most)), 0), descending=True)
+    least = tl.max(tl.where(rank == count - 1, groups, -1), 0)
+    able = (key >= least).to(tl.int32)
+    left = tl.sum(able, 0)
+    if left <= most:
+        tl.store(kept + tl.cumsum(able, 0) - 1, key, mask=able != 0)
+        tl.debug_barrier()
+        found = tl.sort(tl.load(kept + rank, mask=rank < left, other=0), descending=True)
+    else:
+        found = tl.zeros((most,), tl.int64)
+        for size in range(count):
+            best = tl.max(key, 0)
+            key = tl.where(key == best, -1, key)
+            found = tl.where(rank == size, best, found)
+    return found
 
 
 @triton.jit
@@ -52,14 +72,19 @@ def _draw(
     floats,
     outcome,
     slots,
+    kept,
     classes,
     speech_tokens,
     text_vocab,
     elsewhere: tl.constexpr,
     window: tl.constexpr,
     most: tl.constexpr,
+    pdl: tl.constexpr,
     block: tl.constexpr,
 ):
+    if pdl:
+        gdc_launch_dependents()
+        gdc_wait()
     row = tl.program_id(0)
     slot = row.to(tl.int64)
     if elsewhere:
@@ -86,22 +111,16 @@ def _draw(
     prob = weight / tl.sum(weight, 0)
     key = prob.to(tl.int32, bitcast=True).to(tl.int64) * block + (block - 1 - ids)
     key = tl.where(there, key, -1)
-    rank = tl.arange(0, most)
-    chosen = tl.zeros((most,), tl.int64)
-    probs = tl.zeros((most,), tl.float64)
     top_k = tl.load(line + TOP_K).to(tl.int32)
     top_p = tl.load(floats + slot * FLOATS + TOP_P)
-    mass = top_p * 0.0
-    size = top_k * 0
-    while (size < top_k) & (mass < top_p):
-        best = tl.max(key, 0)
-        key = tl.where(key == best, -1, key)
-        share = (best // block).to(tl.int32).to(tl.float32, bitcast=True).to(tl.float64)
-        chosen = tl.where(rank == size, block - 1 - best % block, chosen)
-        probs = tl.where(rank == size, share, probs)
-        mass += share
-        size += 1
-    above = tl.cumsum(probs, 0) > _uniform(seed, step, 0) * mass
+    rank = tl.arange(0, most)
+    best = _highest(key, top_k, kept + row * most, most, block)
+    chosen = block - 1 - best % block
+    share = (best // block).to(tl.int32).to(tl.float32, bitcast=True).to(tl.float64)
+    share = tl.where(rank < top_k, share, 0.0)
+    share = tl.where(tl.cumsum(share, 0) - share < top_p, share, 0.0)
+    mass = tl.cumsum(share, 0)
+    above = mass > _uniform(seed, step, 0) * tl.max(mass, 0)
     pick = tl.min(tl.where(above, rank, most), 0)
     pick = tl.where(pick == most, 0, pick)
     token = tl.sum(tl.where(rank == pick, chosen, 0), 0)
@@ -141,19 +160,23 @@ def draw(
 ) -> None:
     """Row b of float32 logits [B, classes] belongs to line slots[b], or to line b. Writes what
     `drawing.draw` returns to the same line of `outcome`."""
-    block = triton.next_power_of_2(config.classes)
+    block, most = triton.next_power_of_2(config.classes), triton.next_power_of_2(most)
+    kept = torch.empty(len(logits), most, dtype=torch.long, device=logits.device)
     _draw[(len(logits),)](
         logits,
         ints,
         floats,
         outcome,
         ints if slots is None else slots,
+        kept,
         config.classes,
         config.speech_tokens,
         config.text_vocab,
         slots is not None,
         MAX_WINDOW,
-        triton.next_power_of_2(most),
+        most,
+        pdl(logits),
         block,
-        num_warps=16 if block > 2048 else 4,
+        num_warps=WARPS if block > 2048 else 4,
+        launch_pdl=pdl(logits),
     )

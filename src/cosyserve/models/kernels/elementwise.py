@@ -6,23 +6,69 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from cosyserve.models.kernels import pdl
 
 BLOCK = 1024
 
 
 @triton.jit
-def _add_norm(x, delta, scale, out, size, eps, adds: tl.constexpr, block: tl.constexpr):
+def _embed(ids, table, out, stride, size, pdl: tl.constexpr, block: tl.constexpr):
+    if pdl:
+        gdc_launch_dependents()
+        gdc_wait()
+    row = tl.program_id(0)
+    k = tl.arange(0, block)
+    line = tl.load(ids + row * stride).to(tl.int64) * size
+    found = tl.load(table + line + k, mask=k < size, other=0.0)
+    tl.store(out + row * size + k, found.to(tl.float32), mask=k < size)
+
+
+def embed(ids: Tensor, table: Tensor) -> Tensor:
+    """Lines ids [B] of the table [V, H] -> float32 [B, H]."""
+    size = table.shape[1]
+    out = torch.empty(len(ids), size, device=table.device, dtype=torch.float32)
+    _embed[(len(ids),)](
+        ids,
+        table,
+        out,
+        ids.stride(0),
+        size,
+        pdl(table),
+        triton.next_power_of_2(size),
+        num_warps=4,
+        launch_pdl=pdl(table),
+    )
+    return out
+
+
+@triton.jit
+def _add_norm(
+    x,
+    delta,
+    scale,
+    out,
+    size,
+    eps,
+    adds: tl.constexpr,
+    pdl: tl.constexpr,
+    block: tl.constexpr,
+):
     row = tl.program_id(0)
     k = tl.arange(0, block)
     inside = k < size
     at = row * size + k
+    g = tl.load(scale + k, mask=inside, other=0.0).to(tl.float32)
+    if pdl:
+        gdc_launch_dependents()
+        gdc_wait()
     found = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     if adds:
         found += tl.load(delta + at, mask=inside, other=0.0).to(tl.float32)
         tl.store(x + at, found.to(x.dtype.element_ty), mask=inside)
     factor = tl.rsqrt(tl.sum(found * found, 0) / size + eps)
-    y = found * factor * tl.load(scale + k, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + at, y.to(out.dtype.element_ty), mask=inside)
+    tl.store(out + at, (found * factor * g).to(out.dtype.element_ty), mask=inside)
 
 
 def add_norm(
@@ -39,14 +85,19 @@ def add_norm(
         size,
         eps,
         delta is not None,
+        pdl(x),
         triton.next_power_of_2(size),
         num_warps=4,
+        launch_pdl=pdl(x),
     )
     return out
 
 
 @triton.jit
-def _gate(x, out, size, block: tl.constexpr):
+def _gate(x, out, size, pdl: tl.constexpr, block: tl.constexpr):
+    if pdl:
+        gdc_launch_dependents()
+        gdc_wait()
     row = tl.program_id(0)
     k = tl.program_id(1) * block + tl.arange(0, block)
     inside = k < size
@@ -61,5 +112,7 @@ def gate(x: Tensor) -> Tensor:
     """SiLU of the first half of each row, times the second: [B, 2N] -> [B, N]."""
     rows, size = x.shape[0], x.shape[1] // 2
     out = torch.empty(rows, size, device=x.device, dtype=x.dtype)
-    _gate[(rows, triton.cdiv(size, BLOCK))](x, out, size, BLOCK, num_warps=4)
+    _gate[(rows, triton.cdiv(size, BLOCK))](
+        x, out, size, pdl(x), BLOCK, num_warps=4, launch_pdl=pdl(x)
+    )
     return out

@@ -1,8 +1,8 @@
-"""Products of a few rows with a weight matrix, which is read once, at the speed of the memory.
+"""Products of a few rows with a weight matrix, at the speed of the memory.
 
-The residual stream comes as parts [P, B, H] in float32 that are to be added up: a product over
-many columns is cut into P pieces, one per program, and whoever reads it next adds them. So no
-sum depends on which program comes first. B is at most ROWS.
+A program holds its weights in registers and asks for all of them before it waits for the launch
+that computes its input: the memory is never idle. Sums are float32, in an order of their own.
+A matrix may be int8 with a scale per line.
 """
 
 from __future__ import annotations
@@ -11,253 +11,250 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-ROWS = 16  # of a tile, the fewest that a matrix unit takes
-OUTPUTS = 16  # per program
-COLUMNS = 128  # per turn of a program's loop
-PIECES_OF_ATTENTION, PIECES_OF_MLP = 2, 4  # programs that share a product's columns
-WARPS, STAGES = 4, 3  # of a program; more stages would leave an SM fewer programs
+from cosyserve.models.kernels import pdl
 
+Matrix = tuple[Tensor, Tensor | None]  # [N, K], and [N] float32 if it is int8
 
-@triton.jit
-def _times(x, w, acc, exact: tl.constexpr):
-    if exact:
-        return tl.dot(x, tl.trans(w.to(tl.float32)), acc, input_precision="ieee")
-    return tl.dot(x.to(w.dtype), tl.trans(w), acc)
+LONG = 2048  # columns
+# Outputs and warps of a program, as measured on an H200: plain, gated, with long lines.
+TILES = {False: ((4, 4), (8, 4), (4, 16)), True: ((8, 4), (4, 4), (2, 8))}  # by whether int8
 
 
 @triton.jit
-def _sum_of_parts(parts, stride, at, inside, count: tl.constexpr):
-    x = tl.load(parts + at, mask=inside, other=0.0)
-    for part in tl.static_range(1, count):
-        x += tl.load(parts + part * stride + at, mask=inside, other=0.0)
-    return x
+def _steps(steps, n, outputs, stepped: tl.constexpr):
+    """What a step of an int8 weight is worth."""
+    if stepped:
+        return tl.load(steps + n, mask=n < outputs, other=0.0)
+    return tl.full(n.shape, 1.0, tl.float32)
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit
 def _norm_linear(
-    parts,
+    x,
     scale,
     weight,
+    steps,
     bias,
     out,
-    rows,
     size,
     outputs,
     eps,
-    count: tl.constexpr,
+    rows: tl.constexpr,
     gated: tl.constexpr,
+    stepped: tl.constexpr,
     biased: tl.constexpr,
-    exact: tl.constexpr,
-    bm: tl.constexpr,
+    pdl: tl.constexpr,
     bn: tl.constexpr,
     bk: tl.constexpr,
 ):
-    m = tl.arange(0, bm)
     n = tl.program_id(0) * bn + tl.arange(0, bn)
-    acc = tl.zeros((bm, bn), tl.float32)
-    up = tl.zeros((bm, bn), tl.float32)
-    squares = tl.zeros((bm,), tl.float32)
-    for begin in range(0, size, bk):
-        k = begin + tl.arange(0, bk)
-        inside = (m[:, None] < rows) & (k[None, :] < size)
-        x = _sum_of_parts(parts, rows * size, m[:, None] * size + k[None, :], inside, count)
-        squares += tl.sum(x * x, 1)
-        # The norm's factor is the same for all columns: it is applied to the product.
-        x *= tl.load(scale + k, mask=k < size, other=0.0).to(tl.float32)[None, :]
-        there = (n[:, None] < outputs) & (k[None, :] < size)
-        at = weight + n[:, None] * size + k[None, :]
-        acc = _times(x, tl.load(at, mask=there, other=0.0), acc, exact)
-        if gated:
-            up = _times(x, tl.load(at + outputs * size, mask=there, other=0.0), up, exact)
-    factor = tl.rsqrt(squares / size + eps)[:, None]
-    y = acc * factor
-    if biased:
-        y += tl.load(bias + n, mask=n < outputs, other=0.0).to(tl.float32)[None, :]
+    k = tl.arange(0, bk)
+    inside = k < size
+    there = (n < outputs)[:, None] & inside[None, :]
+    at = weight + n[:, None] * size + k[None, :]
+    w = tl.load(at, mask=there, other=0.0)
     if gated:
-        y = y * tl.sigmoid(y) * (up * factor)
-    written = (m[:, None] < rows) & (n[None, :] < outputs)
-    tl.store(out + m[:, None] * outputs + n[None, :], y.to(out.dtype.element_ty), mask=written)
+        up = tl.load(at + outputs * size, mask=there, other=0.0)
+    g = tl.load(scale + k, mask=inside, other=0.0).to(tl.float32)
+    if biased:
+        b = tl.load(bias + n, mask=n < outputs, other=0.0).to(tl.float32)
+    unit = _steps(steps, n, outputs, stepped)
+    if gated:
+        up_unit = _steps(steps + outputs, n, outputs, stepped)
+    if pdl:
+        gdc_launch_dependents()
+        gdc_wait()
+    for row in tl.static_range(rows):
+        found = tl.load(x + row * size + k, mask=inside, other=0.0)
+        # The norm's factor is the same for all columns: it is applied to the product.
+        factor = tl.rsqrt(tl.sum(found * found, 0) / size + eps)
+        found *= g
+        y = tl.sum(w.to(tl.float32) * found[None, :], 1) * (factor * unit)
+        if gated:
+            other = tl.sum(up.to(tl.float32) * found[None, :], 1) * (factor * up_unit)
+            y = y * tl.sigmoid(y) * other
+        if biased:
+            y += b
+        tl.store(out + row * outputs + n, y.to(out.dtype.element_ty), mask=n < outputs)
 
 
 def norm_linear(
-    parts: Tensor,
+    x: Tensor,
     scale: Tensor,
     eps: float,
-    weight: Tensor,
+    matrix: Matrix,
     bias: Tensor | None,
     *,
     gated: bool,
     dtype: torch.dtype,
-    exact: bool,
 ) -> Tensor:
-    """RMSNorm of the residual, then a linear layer: [B, N], or [B, N / 2] if it is gated: then the
-    weight's first half is the gate of its second, with SiLU."""
-    count, rows, size = parts.shape
-    outputs = weight.shape[0] // 2 if gated else weight.shape[0]
-    out = torch.empty(rows, outputs, device=parts.device, dtype=dtype)
-    _norm_linear[(triton.cdiv(outputs, OUTPUTS),)](
-        parts,
+    """RMSNorm of the residual x [B, K] in float32, times the matrix [N, K] -> [B, N]; gated: it is
+    [2N, K] and the result SiLU of its first half times the second."""
+    (weight, steps), (rows, size) = matrix, x.shape
+    outputs = weight.shape[0] // (2 if gated else 1)
+    out = torch.empty(rows, outputs, device=x.device, dtype=dtype)
+    bn, bk, warps = _tile(weight, gated)
+    _norm_linear[(triton.cdiv(outputs, bn),)](
+        x,
         scale,
         weight,
+        weight if steps is None else steps,
         weight if bias is None else bias,
         out,
-        rows,
         size,
         outputs,
         eps,
-        count,
+        rows,
         gated,
+        steps is not None,
         bias is not None,
-        exact,
-        ROWS,
-        OUTPUTS,
-        COLUMNS,
-        num_warps=WARPS,
-        num_stages=STAGES,
+        pdl(x),
+        bn,
+        bk,
+        num_warps=warps,
+        launch_pdl=pdl(x),
     )
     return out
-
-
-@triton.jit(do_not_specialize=["rows"])
-def _project(
-    x,
-    weight,
-    residual,
-    out,
-    rows,
-    size,
-    outputs,
-    piece,
-    count: tl.constexpr,
-    exact: tl.constexpr,
-    bm: tl.constexpr,
-    bn: tl.constexpr,
-    bk: tl.constexpr,
-):
-    m = tl.arange(0, bm)
-    n = tl.program_id(0) * bn + tl.arange(0, bn)
-    part = tl.program_id(1)
-    acc = tl.zeros((bm, bn), tl.float32)
-    for begin in range(part * piece, min(size, (part + 1) * piece), bk):
-        k = begin + tl.arange(0, bk)
-        inside = (m[:, None] < rows) & (k[None, :] < size)
-        a = tl.load(x + m[:, None] * size + k[None, :], mask=inside, other=0.0)
-        there = (n[:, None] < outputs) & (k[None, :] < size)
-        w = tl.load(weight + n[:, None] * size + k[None, :], mask=there, other=0.0)
-        acc = _times(a.to(tl.float32) if exact else a, w, acc, exact)
-    _add_and_store(acc, residual, out, rows, outputs, m, n, part, count)
 
 
 @triton.jit
-def _add_and_store(acc, residual, out, rows, outputs, m, n, part, count: tl.constexpr):
-    """The first part also carries what was there before."""
-    at = m[:, None] * outputs + n[None, :]
-    inside = (m[:, None] < rows) & (n[None, :] < outputs)
-    if part == 0:
-        acc += _sum_of_parts(residual, rows * outputs, at, inside, count)
-    tl.store(out + part * rows * outputs + at, acc, mask=inside)
+def _project(
+    x,
+    weight,
+    steps,
+    residual,
+    out,
+    size,
+    outputs,
+    stepped: tl.constexpr,
+    rows: tl.constexpr,
+    pdl: tl.constexpr,
+    bn: tl.constexpr,
+    bk: tl.constexpr,
+):
+    n = tl.program_id(0) * bn + tl.arange(0, bn)
+    k = tl.arange(0, bk)
+    inside = k < size
+    there = (n < outputs)[:, None] & inside[None, :]
+    w = tl.load(weight + n[:, None] * size + k[None, :], mask=there, other=0.0)
+    unit = _steps(steps, n, outputs, stepped)
+    if pdl:
+        gdc_launch_dependents()
+        gdc_wait()
+    for row in tl.static_range(rows):
+        at = row * outputs + n
+        before = tl.load(residual + at, mask=n < outputs, other=0.0)
+        found = tl.load(x + row * size + k, mask=inside, other=0.0).to(tl.float32)
+        y = before + tl.sum(w.to(tl.float32) * found[None, :], 1) * unit
+        tl.store(out + at, y, mask=n < outputs)
 
 
-def project(x: Tensor, weight: Tensor, residual: Tensor, *, exact: bool) -> Tensor:
-    """residual + x W^T, in parts: x [B, K], weight [N, K], residual [P, B, N] -> [P', B, N]."""
-    count, rows, outputs = residual.shape
-    size = x.shape[1]
-    turns = triton.cdiv(triton.cdiv(size, COLUMNS), PIECES_OF_MLP)
-    pieces = triton.cdiv(size, turns * COLUMNS)
-    out = torch.empty(pieces, rows, outputs, device=x.device, dtype=torch.float32)
-    _project[(triton.cdiv(outputs, OUTPUTS), pieces)](
+def project(x: Tensor, matrix: Matrix, residual: Tensor) -> Tensor:
+    """residual + x W^T: x [B, K], matrix [N, K], residual [B, N] in float32 -> [B, N]."""
+    (weight, steps), (rows, size) = matrix, x.shape
+    outputs = weight.shape[0]
+    out = torch.empty_like(residual)
+    bn, bk, warps = _tile(weight)
+    _project[(triton.cdiv(outputs, bn),)](
         x,
         weight,
+        weight if steps is None else steps,
         residual,
         out,
-        rows,
         size,
         outputs,
-        turns * COLUMNS,
-        count,
-        exact,
-        ROWS,
-        OUTPUTS,
-        COLUMNS,
-        num_warps=WARPS,
-        num_stages=STAGES,
+        steps is not None,
+        rows,
+        pdl(x),
+        bn,
+        bk,
+        num_warps=warps,
+        launch_pdl=pdl(x),
     )
     return out
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit
 def _merge_project(
     values,
     stats,
     weight,
+    steps,
     residual,
     out,
-    rows,
     heads,
     outputs,
-    piece,
-    splits: tl.constexpr,
-    count: tl.constexpr,
-    exact: tl.constexpr,
+    stepped: tl.constexpr,
     width: tl.constexpr,
-    bm: tl.constexpr,
+    splits: tl.constexpr,
+    rows: tl.constexpr,
+    pdl: tl.constexpr,
     bn: tl.constexpr,
     bk: tl.constexpr,
 ):
-    m = tl.arange(0, bm)
     n = tl.program_id(0) * bn + tl.arange(0, bn)
-    part = tl.program_id(1)
-    d = tl.arange(0, bk)
-    acc = tl.zeros((bm, bn), tl.float32)
-    row = m < rows
-    for head in range(part * piece, min(heads, (part + 1) * piece)):
-        line = (m * heads + head) * splits
-        top = tl.load(stats + 2 * line, mask=row, other=0.0)
-        for s in tl.static_range(1, splits):
-            top = tl.maximum(top, tl.load(stats + 2 * (line + s), mask=row, other=0.0))
-        total = tl.zeros((bm,), tl.float32)
-        x = tl.zeros((bm, bk), tl.float32)
-        inside = row[:, None] & (d[None, :] < width)
-        for s in tl.static_range(splits):
-            share = tl.exp(tl.load(stats + 2 * (line + s), mask=row, other=0.0) - top)
-            total += share * tl.load(stats + 2 * (line + s) + 1, mask=row, other=1.0)
-            at = values + (line + s)[:, None] * width + d[None, :]
-            x += share[:, None] * tl.load(at, mask=inside, other=0.0)
-        x /= total[:, None]
-        there = (n[:, None] < outputs) & (d[None, :] < width)
-        at = weight + n[:, None] * (heads * width) + head * width + d[None, :]
-        acc = _times(x, tl.load(at, mask=there, other=0.0), acc, exact)
-    _add_and_store(acc, residual, out, rows, outputs, m, n, part, count)
+    k = tl.arange(0, bk)
+    size = heads * width
+    inside = k < size
+    there = (n < outputs)[:, None] & inside[None, :]
+    w = tl.load(weight + n[:, None] * size + k[None, :], mask=there, other=0.0)
+    unit = _steps(steps, n, outputs, stepped)
+    if pdl:
+        gdc_launch_dependents()
+        gdc_wait()
+    for row in tl.static_range(rows):
+        at = row * outputs + n
+        before = tl.load(residual + at, mask=n < outputs, other=0.0)
+        line = (row * heads + k // width) * splits
+        top = tl.load(stats + 2 * line, mask=inside, other=0.0)
+        for split in tl.static_range(1, splits):
+            top = tl.maximum(top, tl.load(stats + 2 * (line + split), mask=inside, other=0.0))
+        total = tl.zeros((bk,), tl.float32)
+        found = tl.zeros((bk,), tl.float32)
+        for split in tl.static_range(splits):
+            share = tl.exp(tl.load(stats + 2 * (line + split), mask=inside, other=0.0) - top)
+            total += share * tl.load(stats + 2 * (line + split) + 1, mask=inside, other=1.0)
+            part = values + (line + split) * width + k % width
+            found += share * tl.load(part, mask=inside, other=0.0)
+        found /= total
+        y = before + tl.sum(w.to(tl.float32) * found[None, :], 1) * unit
+        tl.store(out + at, y, mask=n < outputs)
 
 
-def merge_project(
-    values: Tensor, stats: Tensor, weight: Tensor, residual: Tensor, *, exact: bool
-) -> Tensor:
+def merge_project(values: Tensor, stats: Tensor, matrix: Matrix, residual: Tensor) -> Tensor:
     """The same, of an attention whose keys were split: what `attention.attend` gives."""
+    weight, steps = matrix
     rows, heads, splits, width = values.shape
-    count, _, outputs = residual.shape
-    piece = triton.cdiv(heads, PIECES_OF_ATTENTION)
-    pieces = triton.cdiv(heads, piece)
-    out = torch.empty(pieces, rows, outputs, device=values.device, dtype=torch.float32)
-    _merge_project[(triton.cdiv(outputs, OUTPUTS), pieces)](
+    outputs = weight.shape[0]
+    out = torch.empty_like(residual)
+    bn, bk, warps = _tile(weight)
+    _merge_project[(triton.cdiv(outputs, bn),)](
         values,
         stats,
         weight,
+        weight if steps is None else steps,
         residual,
         out,
-        rows,
         heads,
         outputs,
-        piece,
-        splits,
-        count,
-        exact,
+        steps is not None,
         width,
-        ROWS,
-        OUTPUTS,
-        max(16, triton.next_power_of_2(width)),
-        num_warps=WARPS,
-        num_stages=STAGES,
+        splits,
+        rows,
+        pdl(values),
+        bn,
+        bk,
+        num_warps=warps,
+        launch_pdl=pdl(values),
     )
     return out
+
+
+def _tile(weight: Tensor, gated: bool = False) -> tuple[int, int, int]:
+    """Outputs, columns and warps of a program, which holds whole lines."""
+    plain, double, lengthy = TILES[weight.dtype is torch.int8]
+    bk = triton.next_power_of_2(weight.shape[1])
+    bn, warps = double if gated else lengthy if bk > LONG else plain
+    return bn, bk, warps

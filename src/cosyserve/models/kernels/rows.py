@@ -1,14 +1,47 @@
-"""Linear layers over many rows, with what stands before and behind them in the same launch."""
+"""Linear layers over many rows, with what stands before and behind them in the same launch.
+
+A launch asks for its weights, and waits for the launch before it only then.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-MANY = 2048  # rows from which on tiles are large
-COLUMNS = 64  # per turn of a program's loop
+from cosyserve.models.kernels import pdl
+
+Norm = tuple[Tensor, Tensor, float]  # weight, bias, eps
+
+
+class Tile(NamedTuple):
+    """What a program computes at a time, and with what."""
+
+    rows: int
+    columns: int
+    warps: int
+    stages: int
+
+
+Tiles = tuple[Tile, Tile, Tile]  # for few, some and many rows: as measured on an H200
+
+SOME, MANY = 640, 2048  # rows
+LINEAR_ADD = Tile(16, 128, 8, 1), Tile(64, 32, 8, 1), Tile(64, 128, 4, 4)
+NORM_MISH = Tile(4, 0, 4, 1)
+DEPTH = 64  # of a product's sum, per turn of a program's loop
+
+
+def many(rows: int) -> bool:
+    """Whether what takes longest is products; with fewer rows it is waiting."""
+    return rows >= MANY
+
+
+def fitting(rows: int, tiles: Tiles) -> Tile:
+    return tiles[(rows >= SOME) + (rows >= MANY)]
 
 
 @triton.jit
@@ -21,90 +54,32 @@ def times(x, w, acc, exact: tl.constexpr):
 
 
 @triton.jit
-def normed(x, scale, shift, k, size, eps, inside):
-    """LayerNorm of x [M, K], whose columns outside are zero."""
+def numbers(at, n, size):
+    """A vector, as a line of float32."""
+    return tl.load(at + n, mask=n < size, other=0.0).to(tl.float32)[None, :]
+
+
+@triton.jit
+def tile(at, m, n, rows, columns, stride):
+    """Of a matrix; zero outside."""
+    inside = (m < rows)[:, None] & (n < columns)[None, :]
+    return tl.load(at + m[:, None] * stride + n[None, :], mask=inside, other=0.0)
+
+
+@triton.jit
+def spread(x, size, eps, inside):
+    """Mean and 1 / deviation of the rows of x [M, K], whose columns outside are zero."""
     mean = tl.sum(x, 1)[:, None] / size
     centred = tl.where(inside, x - mean, 0.0)
-    factor = tl.rsqrt(tl.sum(centred * centred, 1)[:, None] / size + eps)
-    g = tl.load(scale + k, mask=k < size, other=0.0).to(tl.float32)[None, :]
-    b = tl.load(shift + k, mask=k < size, other=0.0).to(tl.float32)[None, :]
-    return centred * factor * g + b
+    return mean, tl.rsqrt(tl.sum(centred * centred, 1)[:, None] / size + eps)
 
 
-@triton.jit(do_not_specialize=["rows"])
-def _norm_linear(
-    x,
-    scale,
-    shift,
-    weight,
-    bias,
-    out,
-    rows,
-    outputs,
-    eps,
-    size: tl.constexpr,
-    biased: tl.constexpr,
-    gelu: tl.constexpr,
-    exact: tl.constexpr,
-    bm: tl.constexpr,
-    bn: tl.constexpr,
-    bk: tl.constexpr,
-):
-    m = tl.program_id(0) * bm + tl.arange(0, bm)
-    n = tl.program_id(1) * bn + tl.arange(0, bn)
-    k = tl.arange(0, bk)
-    wide = (k < size)[None, :]
-    found = tl.load(
-        x + m[:, None] * size + k[None, :], mask=(m < rows)[:, None] & wide, other=0.0
-    ).to(tl.float32)
-    found = normed(found, scale, shift, k, size, eps, wide)
-    at = weight + n[:, None] * size + k[None, :]
-    w = tl.load(at, mask=(n < outputs)[:, None] & wide, other=0.0)
-    y = times(found, w, tl.zeros((bm, bn), tl.float32), exact)
-    if biased:
-        y += tl.load(bias + n, mask=n < outputs, other=0.0).to(tl.float32)[None, :]
-    if gelu:
-        y = 0.5 * y * (1.0 + tl.erf(y * 0.7071067811865476))
-    written = (m < rows)[:, None] & (n < outputs)[None, :]
-    tl.store(out + m[:, None] * outputs + n[None, :], y.to(out.dtype.element_ty), mask=written)
-
-
-def norm_linear(
-    x: Tensor,
-    norm: tuple[Tensor, Tensor, float],
-    weight: Tensor,
-    bias: Tensor | None,
-    *,
-    gelu: bool,
-    exact: bool,
-) -> Tensor:
-    """LayerNorm (weight, bias, eps), a linear layer and perhaps GELU: x [R, K] -> [R, N]. A program
-    holds whole rows, so K should be small."""
-    rows, size = x.shape
-    outputs = weight.shape[0]
-    out = torch.empty(rows, outputs, device=x.device, dtype=x.dtype)
-    bm, bn = (64, 128) if rows >= MANY else (32, 64)
-    _norm_linear[(triton.cdiv(rows, bm), triton.cdiv(outputs, bn))](
-        x,
-        norm[0],
-        norm[1],
-        weight,
-        weight if bias is None else bias,
-        out,
-        rows,
-        outputs,
-        norm[2],
-        size,
-        bias is not None,
-        gelu,
-        exact,
-        bm,
-        bn,
-        max(16, triton.next_power_of_2(size)),
-        num_warps=8 if rows >= MANY else 4,
-        num_stages=2,
-    )
-    return out
+@triton.jit
+def mish(y):
+    """y tanh(log(1 + e^y))."""
+    e = tl.exp(tl.minimum(y, 20.0))
+    square = e * e + 2.0 * e
+    return y * square / (square + 2.0)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -122,34 +97,54 @@ def _linear_add(
     bm: tl.constexpr,
     bn: tl.constexpr,
     bk: tl.constexpr,
+    halves: tl.constexpr,
+    pdl: tl.constexpr,
 ):
     m = tl.program_id(0) * bm + tl.arange(0, bm)
     n = tl.program_id(1) * bn + tl.arange(0, bn)
-    acc = tl.zeros((bm, bn), tl.float32)
-    for begin in range(0, size, bk):
-        k = begin + tl.arange(0, bk)
-        wide = (k < size)[None, :]
-        at = x + m[:, None] * size + k[None, :]
-        found = tl.load(at, mask=(m < rows)[:, None] & wide, other=0.0)
-        at = weight + n[:, None] * size + k[None, :]
-        w = tl.load(at, mask=(n < outputs)[:, None] & wide, other=0.0)
-        acc = times(found, w, acc, exact)
-    acc += tl.load(bias + n, mask=n < outputs, other=0.0).to(tl.float32)[None, :]
+    k = tl.arange(0, bk)
+    if pdl:
+        gdc_launch_dependents()
+    if halves:
+        w = tile(weight, n, k, outputs, size, size)
+        w_more = tile(weight, n, bk + k, outputs, size, size)
+    b = numbers(bias, n, outputs)
+    if pdl:
+        gdc_wait()
+    if halves:
+        found = tile(x, m, k, rows, size, size)
+        more = tile(x, m, bk + k, rows, size, size)
     at = m[:, None] * outputs + n[None, :]
     written = (m < rows)[:, None] & (n < outputs)[None, :]
+    added = tl.zeros((bm, bn), tl.float32)
     if adds:
-        acc += tl.load(residual + at, mask=written, other=0.0).to(tl.float32)
+        added = tl.load(residual + at, mask=written, other=0.0).to(tl.float32)
+    acc = tl.zeros((bm, bn), tl.float32) + b
+    if halves:  # two sums side by side: a product that waits for another takes its time
+        acc = times(found, w, acc, exact) + times(more, w_more, added, exact)
+    else:
+        for begin in range(0, size, bk):
+            found = tile(x, m, begin + k, rows, size, size)
+            w = tile(weight, n, begin + k, outputs, size, size)
+            acc = times(found, w, acc, exact)
+        acc += added
     tl.store(out + at, acc.to(out.dtype.element_ty), mask=written)
 
 
 def linear_add(
-    x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, *, exact: bool
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    residual: Tensor | None,
+    *,
+    exact: bool,
 ) -> Tensor:
     """residual + x W^T + bias: x [R, K], residual [R, N] -> [R, N]."""
     rows, size = x.shape
     outputs = weight.shape[0]
     out = torch.empty(rows, outputs, device=x.device, dtype=x.dtype)
-    bm, bn = (64, 64) if rows >= MANY else (32, 32)
+    whole = not many(rows)  # sums in one go
+    bm, bn, warps, stages = fitting(rows, LINEAR_ADD)
     _linear_add[(triton.cdiv(rows, bm), triton.cdiv(outputs, bn))](
         x,
         weight,
@@ -163,8 +158,70 @@ def linear_add(
         exact,
         bm,
         bn,
-        COLUMNS,
-        num_warps=4,
-        num_stages=4,
+        max(16, triton.next_power_of_2(size) // 2) if whole else DEPTH,
+        whole,
+        pdl(x),
+        num_warps=warps,
+        num_stages=stages,
+        launch_pdl=pdl(x),
+    )
+    return out
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _norm_mish(
+    x,
+    scale,
+    shift,
+    table,
+    step,
+    out,
+    rows,
+    eps,
+    size: tl.constexpr,
+    adds: tl.constexpr,
+    bm: tl.constexpr,
+    bk: tl.constexpr,
+    pdl: tl.constexpr,
+):
+    m = tl.program_id(0) * bm + tl.arange(0, bm)
+    k = tl.arange(0, bk)
+    if pdl:
+        gdc_launch_dependents()
+    factor, addend = numbers(scale, k, size), numbers(shift, k, size)
+    if pdl:
+        gdc_wait()
+    found = tile(x, m, k, rows, size, size).to(tl.float32)
+    wide = (k < size)[None, :]
+    mean, scaling = spread(found, size, eps, wide)
+    y = mish((found - mean) * scaling * factor + addend)
+    if adds:
+        y += numbers(table + tl.load(step) * size, k, size)
+    at = out + m[:, None] * size + k[None, :]
+    tl.store(at, y.to(out.dtype.element_ty), mask=(m < rows)[:, None] & wide)
+
+
+def norm_mish(x: Tensor, norm: Norm, table: Tensor | None, step: Tensor) -> Tensor:
+    """LayerNorm and Mish of x [R, K], and then line `step` [1] of the table [S, K] added."""
+    rows, size = x.shape
+    out = torch.empty_like(x)
+    bm, _, warps, stages = NORM_MISH
+    _norm_mish[(triton.cdiv(rows, bm),)](
+        x,
+        norm[0],
+        norm[1],
+        x if table is None else table,
+        step,
+        out,
+        rows,
+        norm[2],
+        size,
+        table is not None,
+        bm,
+        max(16, triton.next_power_of_2(size)),
+        pdl(x),
+        num_warps=warps,
+        num_stages=stages,
+        launch_pdl=pdl(x),
     )
     return out

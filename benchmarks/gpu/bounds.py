@@ -1,0 +1,78 @@
+"""What the figures are measured against: goals for one H200, bounds of what is still correct, and
+what others reach."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+# (path in the report, at most or at least, figure)
+GOALS: list[tuple[str, str, float]] = [
+    ("lm_step_ms.1", "<=", 0.45),
+    ("lm_step_ms.64", "<=", 1.0),
+    ("lm_step_ms.256", "<=", 2.0),
+    ("prefill_110_ms", "<=", 2.0),
+    ("first_chunk_token2wav_ms", "<=", 15.0),
+    ("first_audio_ms.p50", "<=", 30.0),
+    ("first_audio_ms.p95", "<=", 40.0),
+    ("first_audio_http_ms.p50", "<=", 35.0),
+    ("rtf_1_stream", "<=", 0.03),
+    ("streams_32.first_audio_p95_ms", "<=", 120.0),
+    ("streams_32.c100", ">=", 0.995),
+    ("max_realtime_streams", ">=", 200.0),
+    ("offline_b64_audio_s_per_s", ">=", 600.0),
+    ("warmup_s", "<=", 60.0),
+]
+# A chi-squared of n degrees has mean n and variance 2n.
+CORRECT: dict[str, Callable[[Any], bool]] = {
+    "mel_rel_error": lambda error: bool(error <= 2e-2),
+    "nan_in_1000": lambda count: bool(count == 0),
+    "beside.nan_with_large_weights": lambda count: bool(count == 0),
+    "beside.captured_equal": bool,
+    "beside.kernels_against_module": lambda found: all(
+        value <= (2e-2 if name.startswith("relative") else 0) for name, value in found.items()
+    ),
+    "beside.draws_chi2": lambda found: bool(
+        found["chi2"] <= found["freedom"] + 4 * math.sqrt(2 * found["freedom"])
+    ),
+}
+# Not measured by us, for comparison: milliseconds to the first audio of one stream.
+OTHERS_FIRST_AUDIO_MS = {
+    "CosyVoice2, its own code, eager, on an H200": 4280.0,
+    "CosyVoice2, its Triton and TensorRT-LLM, on an L20": 190.0,
+}
+
+
+def compared(report: dict[str, Any]) -> list[str]:
+    """A line per goal."""
+    lines = []
+    for path, sign, goal in GOALS:
+        found = _at(report, path)
+        told = "not measured" if found is None else f"{found:.4g}"
+        within = found is not None and (found <= goal if sign == "<=" else found >= goal)
+        lines.append(f"{path:32} {told:>12}  {sign} {goal:<6g} {'yes' if within else 'NO'}")
+    first = report["first_audio_ms"]["p50"]
+    if first:
+        lines += [
+            f"first audio of {name}: {other:g} ms, {other / first:.1f} times ours"
+            for name, other in OTHERS_FIRST_AUDIO_MS.items()
+        ]
+    return lines
+
+
+def incorrect(report: dict[str, Any]) -> list[str]:
+    """Checks that were made and failed."""
+    found = {path: _at(report, path) for path in CORRECT}
+    return [
+        f"{path}: {value}"
+        for path, value in found.items()
+        if value is not None and not CORRECT[path](value)
+    ]
+
+
+def _at(report: dict[str, Any], path: str) -> Any:
+    value: Any = report
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

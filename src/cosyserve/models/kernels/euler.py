@@ -1,0 +1,77 @@
+"""An Euler step of the flow in one launch: guidance, the step, and the next estimate's input."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from cosyserve.models.kernels import pdl
+
+FRAMES = 8  # of a program
+
+
+@triton.jit(do_not_specialize=["length"])
+def _euler(
+    v,
+    x,
+    rows,
+    strides,
+    step,
+    batch,
+    length,
+    guidance,
+    mel: tl.constexpr,
+    columns: tl.constexpr,
+    guided: tl.constexpr,
+    bt: tl.constexpr,
+    bc: tl.constexpr,
+    pdl: tl.constexpr,
+):
+    if pdl:
+        gdc_launch_dependents()
+        gdc_wait()
+    row = tl.program_id(1)
+    t, c = tl.program_id(0) * bt + tl.arange(0, bt)[:, None], tl.arange(0, bc)[None, :]
+    inside = (t < length) & (c < mel)
+    frame, free = row * length + t, (batch + row) * length + t
+    slope = tl.load(v + frame * mel + c, mask=inside, other=0.0).to(tl.float32)
+    if guided:
+        other = tl.load(v + free * mel + c, mask=inside, other=0.0).to(tl.float32)
+        slope = (1.0 + guidance) * slope - guidance * other
+    at = x + (row * mel + c) * length + t
+    found = tl.load(at, mask=inside, other=0.0)
+    found += tl.load(strides + tl.load(step)) * slope
+    tl.store(at, found, mask=inside)
+    told = found.to(rows.dtype.element_ty)
+    tl.store(rows + frame * columns + c, told, mask=inside)
+    if guided:
+        tl.store(rows + free * columns + c, told, mask=inside)
+
+
+def euler(
+    v: Tensor, x: Tensor, rows: Tensor, strides: Tensor, step: Tensor, guidance: float
+) -> None:
+    """Moves x [B, mel, T] in float32 by stride `step` [1] along the velocity v [2B * T, mel], of
+    which the second half is without conditions (no guidance: v [B * T, mel]), and puts it into the
+    first columns of rows [2B, T, columns]."""
+    batch, mel, length = x.shape
+    _euler[(triton.cdiv(length, FRAMES), batch)](
+        v,
+        x,
+        rows,
+        strides,
+        step,
+        batch,
+        length,
+        guidance,
+        mel,
+        rows.shape[2],
+        guidance > 0,
+        FRAMES,
+        triton.next_power_of_2(mel),
+        pdl(x),
+        num_warps=4,
+        launch_pdl=pdl(x),
+    )

@@ -1,0 +1,195 @@
+"""Attention of a piece of one row's prompt over the row's cache, with grouped queries.
+
+Two launches: queries and keys are turned by their position and the cache is written, then every
+position attends to all that the row holds up to itself.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from cosyserve.models.kernels import pdl
+
+QUERIES, KEYS = 32, 64  # of a tile
+
+
+@triton.jit
+def _turn(
+    qkv,
+    rotary,
+    slot,
+    start,
+    keys,
+    values,
+    heads,
+    kv_heads,
+    slot_stride,
+    head_stride,
+    span,
+    width: tl.constexpr,
+    pdl: tl.constexpr,
+    bh: tl.constexpr,
+    bd: tl.constexpr,
+):
+    if pdl:
+        gdc_launch_dependents()
+        gdc_wait()
+    row = tl.program_id(0)
+    position = tl.minimum(tl.load(start) + row, span - 1)
+    half: tl.constexpr = width // 2
+    h, d = tl.arange(0, bh)[:, None], tl.arange(0, bd)[None, :]
+    line = qkv + row * (heads + 2 * kv_heads) * width + h * width
+    turned = (h < heads + kv_heads) & (d < half)
+    left = tl.load(line + d, mask=turned, other=0.0).to(tl.float32)
+    right = tl.load(line + d + half, mask=turned, other=0.0).to(tl.float32)
+    cos = tl.load(rotary + position * width + d, mask=d < half, other=0.0)
+    sin = tl.load(rotary + position * width + half + d, mask=d < half, other=0.0)
+    kind = keys.dtype.element_ty
+    ahead = (left * cos - right * sin).to(kind)
+    behind = (right * cos + left * sin).to(kind)
+    asked = turned & (h < heads)
+    tl.store(line + d, ahead.to(qkv.dtype.element_ty), mask=asked)
+    tl.store(line + d + half, behind.to(qkv.dtype.element_ty), mask=asked)
+    mine = tl.load(slot) * slot_stride + (h - heads) * head_stride + position * width + d
+    known = turned & (h >= heads)
+    tl.store(keys + mine, ahead, mask=known)
+    tl.store(keys + mine + half, behind, mask=known)
+    value = line + kv_heads * width + d
+    tl.store(values + mine, tl.load(value, mask=known, other=0.0).to(kind), mask=known)
+    there = tl.load(value + half, mask=known, other=0.0).to(kind)
+    tl.store(values + mine + half, there, mask=known)
+
+
+@triton.jit
+def _attend(
+    qkv,
+    slot,
+    start,
+    keys,
+    values,
+    out,
+    length,
+    heads,
+    kv_heads,
+    slot_stride,
+    head_stride,
+    span,
+    scale,
+    width: tl.constexpr,
+    exact: tl.constexpr,
+    pdl: tl.constexpr,
+    bq: tl.constexpr,
+    bk: tl.constexpr,
+    bd: tl.constexpr,
+):
+    if pdl:
+        gdc_launch_dependents()
+        gdc_wait()
+    head = tl.program_id(1)
+    i = tl.program_id(0) * bq + tl.arange(0, bq)
+    d = tl.arange(0, bd)
+    wide = (d < width)[None, :]
+    asked = (i < length)[:, None] & wide
+    line = qkv + head * width + d[None, :]
+    q = tl.load(line + i[:, None] * (heads + 2 * kv_heads) * width, mask=asked, other=0.0)
+    first = tl.load(start).to(tl.int32)
+    position = tl.minimum(first + i, span - 1)
+    mine = tl.load(slot) * slot_stride + (head // (heads // kv_heads)) * head_stride
+    kind = keys.dtype.element_ty
+    top = tl.full((bq,), float("-inf"), tl.float32)
+    total = tl.zeros((bq,), tl.float32)
+    acc = tl.zeros((bq, bd), tl.float32)
+    for begin in range(0, tl.max(position, 0) + 1, bk):
+        j = begin + tl.arange(0, bk)
+        at = mine + j[:, None] * width + d[None, :]
+        inside = (j < span)[:, None] & wide
+        k = tl.load(keys + at, mask=inside, other=0.0)
+        v = tl.load(values + at, mask=inside, other=0.0)
+        if exact:
+            score = tl.dot(q.to(tl.float32), tl.trans(k.to(tl.float32)), input_precision="ieee")
+        else:
+            score = tl.dot(q.to(kind), tl.trans(k))
+        score = tl.where(j[None, :] <= position[:, None], score * scale, float("-inf"))
+        higher = tl.maximum(top, tl.max(score, 1))
+        weight = tl.exp(score - higher[:, None])
+        fade = tl.exp(top - higher)
+        total = total * fade + tl.sum(weight, 1)
+        acc *= fade[:, None]
+        if exact:
+            acc = tl.dot(weight, v.to(tl.float32), acc, input_precision="ieee")
+        else:
+            acc = tl.dot(weight.to(kind), v, acc)
+        top = higher
+    acc /= total[:, None]
+    target = out + i[:, None] * heads * width + head * width + d[None, :]
+    tl.store(target, acc.to(out.dtype.element_ty), mask=asked)
+
+
+def attend(
+    qkv: Tensor,
+    rotary: Tensor,
+    slot: Tensor,
+    start: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    heads: int,
+    span: int,
+    exact: bool,
+) -> Tensor:
+    """qkv [T, heads + 2 kv_heads, D] of the positions from start [1] on, rotary [positions, D]
+    (cosines, then sines); keys and values [slots, kv_heads, capacity, D] of one layer, of which
+    line slot [1] is meant, and of that `span` positions -> [T, heads * D]. Turns qkv in place."""
+    length, _, width = qkv.shape
+    kv_heads = keys.shape[1]
+    out = torch.empty(length, heads * width, device=qkv.device, dtype=qkv.dtype)
+    _turn[(length,)](
+        qkv,
+        rotary,
+        slot,
+        start,
+        keys,
+        values,
+        heads,
+        kv_heads,
+        keys.stride(0),
+        keys.stride(1),
+        span,
+        width,
+        pdl(qkv),
+        triton.next_power_of_2(heads + kv_heads),
+        triton.next_power_of_2(width // 2),
+        num_warps=4,
+        launch_pdl=pdl(qkv),
+    )
+    _attend[(triton.cdiv(length, QUERIES), heads)](
+        qkv,
+        slot,
+        start,
+        keys,
+        values,
+        out,
+        length,
+        heads,
+        kv_heads,
+        keys.stride(0),
+        keys.stride(1),
+        span,
+        1.0 / math.sqrt(width),
+        width,
+        exact,
+        pdl(qkv),
+        QUERIES,
+        KEYS,
+        max(16, triton.next_power_of_2(width)),
+        num_warps=4,
+        num_stages=2,
+        launch_pdl=pdl(qkv),
+    )
+    return out

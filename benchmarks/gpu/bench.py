@@ -48,7 +48,7 @@ FULL = ModelConfig(lm=LMConfig(), flow=FlowConfig(), vocoder=VocoderConfig())
 M = TypeVar("M", bound=torch.nn.Module)
 
 
-@dataclass
+@dataclass(eq=False)
 class Bench:
     """`samples` are kept with the figures that come of them."""
 

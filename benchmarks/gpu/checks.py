@@ -13,7 +13,6 @@ from benchmarks.gpu.speech import crowd_of
 from cosyserve.contracts import CosyError, Sampling
 from cosyserve.engine.flow_steps import FlowSteps
 from cosyserve.engine.lane import Lane
-from cosyserve.engine.profile import LATENCY
 from cosyserve.engine.token2wav import Token2Wav
 from cosyserve.models import drawing
 from cosyserve.models.flow import Flow, FlowPrompt
@@ -110,7 +109,7 @@ def _broken(bench: Bench, count: int) -> int:
 def captured_equal(bench: Bench) -> bool:
     """A chunk replayed and the same chunk computed kernel by kernel, bit by bit."""
     said = []
-    for token2wav in (crowd_of(bench, LATENCY).token2wav, Token2Wav(bench.flow, bench.vocoder)):
+    for token2wav in (crowd_of(bench).token2wav, Token2Wav(bench.flow, bench.vocoder)):
         begun = token2wav.begin(bench.voice, with_prompt=True, seed=0, speed=1.0)
         ((samples, _),) = token2wav.start(
             [begun], [bench.random_tokens(3, 16)], [False], urgent=True

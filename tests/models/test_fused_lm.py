@@ -159,6 +159,23 @@ def test_rows_speak_through_the_kernels() -> None:
     assert said(kernels) == said(None)
 
 
+def test_what_is_only_compiled_writes_nothing() -> None:
+    from cosyserve.models.kernels import elementwise
+    from cosyserve.models.kernels.launch import launch, only_compiled
+
+    ids, table = torch.tensor([2], device=DEVICE), torch.arange(12.0, device=DEVICE).view(3, 4)
+    out = torch.full((1, 4), -1.0, device=DEVICE)
+
+    def run() -> None:
+        launch(elementwise._embed, (1,), ids, table, out, 1, 4, pdl=False, block=4)
+
+    with only_compiled():
+        run()
+    assert (out == -1.0).all()
+    run()
+    assert torch.equal(out, table[2:])
+
+
 @pytest.mark.skipif(DEVICE == "cuda", reason="kernels are for a GPU, and there is one")
 def test_a_cpu_is_left_alone() -> None:
     lm, _ = made(torch.float32)

@@ -74,11 +74,12 @@ class FlowSteps:
 
     def warm_up(self) -> int:
         """Captures every shape -> how many."""
+        runs = {}
         for shape in self.shapes:
             for streaming in (False, True):
-                run = self.lane.capture(partial(self._prepare, shape, streaming))
-                self._captured[f"prepare {streaming}", shape] = run
-            self._captured["step", shape] = self.lane.capture(partial(self._step, shape))
+                runs[f"prepare {streaming}", shape] = partial(self._prepare, shape, streaming)
+            runs["step", shape] = partial(self._step, shape)
+        self._captured = self.lane.captures(runs)
         return len(self.shapes)
 
     def fits(self, tokens: Sequence[int]) -> bool:

@@ -7,15 +7,20 @@ except `Reading.get`; work on static buffers can be captured once and replayed a
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-WARM_RUNS = 2  # before a capture: libraries choose their kernels and caches are filled
+from cosyserve.models.kernels import AVAILABLE
+
+WARM_RUNS = 1  # before a capture: libraries choose their kernels and caches are filled
 URGENT, SOON, LATER = -2, -1, 0  # of several streams' waiting kernels, the lowest goes first
 SPARE = [1 << 20] * 64 + [20 << 20] * 8  # bytes of blocks that sessions' own tensors come from
+
+K = TypeVar("K", bound=Hashable)
 
 
 class Lane:
@@ -53,6 +58,16 @@ class Lane:
     def read(self, *tensors: Tensor) -> Reading:
         """What the tensors hold at this point of the lane."""
         return Reading(tensors, self._stream)
+
+    def captures(self, runs: Mapping[K, Callable[[], None]]) -> dict[K, Callable[[], None]]:
+        """Each of them captured; their kernels are compiled before, all together."""
+        if self._stream is not None and AVAILABLE:
+            from cosyserve.models.kernels.launch import only_compiled
+
+            with torch.cuda.stream(self._stream), only_compiled():
+                for run in runs.values():
+                    run()
+        return {key: self.capture(run) for key, run in runs.items()}
 
     def capture(self, run: Callable[[], None]) -> Callable[[], None]:
         """The same work as one launch. It may touch static buffers only; what it allocates lies in

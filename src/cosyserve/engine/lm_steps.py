@@ -49,8 +49,10 @@ class LMSteps:
 
     def warm_up(self) -> int:
         """Captures what is asked of an LM usually -> how many shapes."""
-        for shape in self._usual() if self.lane.static else ():
-            self._captured[shape] = self.lane.capture(partial(self._compute, shape))
+        usual = self._usual() if self.lane.static else []
+        self._captured = self.lane.captures(
+            {shape: partial(self._compute, shape) for shape in usual}
+        )
         return len(self._captured)
 
     def place(self, slot: int, row: Generation, token: int, *, active: bool) -> None:

@@ -37,8 +37,8 @@ class VocoderSteps:
 
     def warm_up(self) -> int:
         """Captures every shape -> how many."""
-        for shape in self.shapes:
-            self._captured[shape] = self.lane.capture(partial(self._voice, shape))
+        runs = {shape: partial(self._voice, shape) for shape in self.shapes}
+        self._captured = self.lane.captures(runs)
         return len(self.shapes)
 
     def fits(self, frames: Sequence[int]) -> bool:

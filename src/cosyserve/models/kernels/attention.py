@@ -15,6 +15,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
 
 GROUP = 16  # query heads of a tile, the fewest that a matrix unit takes
 KEYS, WARPS, STAGES = 128, 4, 2  # per turn of a program's loop; turns whose keys are on their way
@@ -148,7 +149,9 @@ def attend(
     dtype = qkv.dtype if splits == 1 else torch.float32
     out = torch.empty(rows, heads, splits, width, device=qkv.device, dtype=dtype)
     stats = torch.empty(rows, heads, splits, 2, device=qkv.device, dtype=torch.float32)
-    _attend[(rows, kv_heads, splits)](
+    launch(
+        _attend,
+        (rows, kv_heads, splits),
         qkv,
         rotary,
         lengths,

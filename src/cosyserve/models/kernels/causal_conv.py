@@ -9,6 +9,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.rows import Tile, fitting, many, numbers, tile, times
 
 TILES = Tile(16, 32, 4, 3), Tile(64, 32, 4, 3), Tile(64, 128, 4, 4)
@@ -81,7 +82,9 @@ def causal_conv(x: Tensor, weight: Tensor, bias: Tensor, *, exact: bool) -> Tens
     out = torch.empty(batch, length, outputs, device=x.device, dtype=x.dtype)
     bm, bn, warps, stages = fitting(batch * length, TILES)
     depth = max(16, triton.next_power_of_2(size))
-    _causal_conv[(triton.cdiv(length, bm), batch, triton.cdiv(outputs, bn))](
+    launch(
+        _causal_conv,
+        (triton.cdiv(length, bm), batch, triton.cdiv(outputs, bn)),
         x,
         weight,
         bias,

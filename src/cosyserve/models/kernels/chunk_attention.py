@@ -12,6 +12,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.rows import Tile, fitting
 
 TILES = Tile(64, 128, 4, 2), Tile(64, 128, 4, 2), Tile(64, 64, 4, 3)  # queries, keys
@@ -95,7 +96,9 @@ def chunk_attention(
     width = columns // (3 * heads)
     out = torch.empty(batch, length, heads * width, device=qkv.device, dtype=qkv.dtype)
     bq, bk, warps, stages = fitting(batch * length, TILES)
-    _attend[(triton.cdiv(length, bq), batch, heads)](
+    launch(
+        _attend,
+        (triton.cdiv(length, bq), batch, heads),
         qkv,
         lengths,
         chunk,

@@ -16,6 +16,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.snake import snake
 
 Tile = tuple[int, int, int, int, int]  # rows, columns and depth of products; warps, stages
@@ -189,7 +190,9 @@ def convolve(
     bk = min(bk, max(16, triton.next_power_of_2(size)))
     terms = 0 if residual is None else len(residual)
     alpha = activation.alpha if activation else None
-    _convolve[(groups * triton.cdiv(outputs, bn), triton.cdiv(length, bm), batch)](
+    launch(
+        _convolve,
+        (groups * triton.cdiv(outputs, bn), triton.cdiv(length, bm), batch),
         x,
         taps.weight,
         taps.plan,

@@ -15,6 +15,7 @@ from cosyserve.contracts import MAX_WINDOW
 from cosyserve.models import drawing
 from cosyserve.models.config import LMConfig
 from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.randomness import begun, counted
 
 TOKEN = tl.constexpr(drawing.TOKEN)
@@ -162,7 +163,9 @@ def draw(
     `drawing.draw` returns to the same line of `outcome`."""
     block, most = triton.next_power_of_2(config.classes), triton.next_power_of_2(most)
     kept = torch.empty(len(logits), most, dtype=torch.long, device=logits.device)
-    _draw[(len(logits),)](
+    launch(
+        _draw,
+        (len(logits),),
         logits,
         ints,
         floats,

@@ -9,6 +9,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
 
 BLOCK = 1024
 
@@ -29,7 +30,9 @@ def embed(ids: Tensor, table: Tensor) -> Tensor:
     """Lines ids [B] of the table [V, H] -> float32 [B, H]."""
     size = table.shape[1]
     out = torch.empty(len(ids), size, device=table.device, dtype=torch.float32)
-    _embed[(len(ids),)](
+    launch(
+        _embed,
+        (len(ids),),
         ids,
         table,
         out,
@@ -77,7 +80,9 @@ def add_norm(
     """Adds `delta` to the residual x [B, H] in place -> its RMSNorm, in the given type."""
     rows, size = x.shape
     out = torch.empty(rows, size, device=x.device, dtype=dtype)
-    _add_norm[(rows,)](
+    launch(
+        _add_norm,
+        (rows,),
         x,
         x if delta is None else delta,
         scale,
@@ -112,7 +117,15 @@ def gate(x: Tensor) -> Tensor:
     """SiLU of the first half of each row, times the second: [B, 2N] -> [B, N]."""
     rows, size = x.shape[0], x.shape[1] // 2
     out = torch.empty(rows, size, device=x.device, dtype=x.dtype)
-    _gate[(rows, triton.cdiv(size, BLOCK))](
-        x, out, size, pdl(x), BLOCK, num_warps=4, launch_pdl=pdl(x)
+    launch(
+        _gate,
+        (rows, triton.cdiv(size, BLOCK)),
+        x,
+        out,
+        size,
+        pdl(x),
+        BLOCK,
+        num_warps=4,
+        launch_pdl=pdl(x),
     )
     return out

@@ -8,6 +8,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
 
 FRAMES = 8  # of a program
 
@@ -57,7 +58,9 @@ def euler(
     which the second half is without conditions (no guidance: v [B * T, mel]), and puts it into the
     first columns of rows [2B, T, columns]."""
     batch, mel, length = x.shape
-    _euler[(triton.cdiv(length, FRAMES), batch)](
+    launch(
+        _euler,
+        (triton.cdiv(length, FRAMES), batch),
         v,
         x,
         rows,

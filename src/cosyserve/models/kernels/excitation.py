@@ -10,6 +10,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.config import VocoderConfig
 from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.randomness import begun, counted
 
 BLOCK = 256
@@ -76,7 +77,9 @@ def excite(
     numbers of the first samples [B], weight and bias of the mix -> [B, T * frame]."""
     batch, frames = f0.shape
     out = torch.empty(batch, frames * frame, device=f0.device)
-    _excite[(triton.cdiv(frames * frame, BLOCK), batch)](
+    launch(
+        _excite,
+        (triton.cdiv(frames * frame, BLOCK), batch),
         *(part.contiguous() for part in phases),
         f0,
         seeds,

@@ -14,6 +14,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
 
 Matrix = tuple[Tensor, Tensor | None]  # [N, K], and [N] float32 if it is int8
 
@@ -96,7 +97,9 @@ def norm_linear(
     outputs = weight.shape[0] // (2 if gated else 1)
     out = torch.empty(rows, outputs, device=x.device, dtype=dtype)
     bn, bk, warps = _tile(weight, gated)
-    _norm_linear[(triton.cdiv(outputs, bn),)](
+    launch(
+        _norm_linear,
+        (triton.cdiv(outputs, bn),),
         x,
         scale,
         weight,
@@ -157,7 +160,9 @@ def project(x: Tensor, matrix: Matrix, residual: Tensor) -> Tensor:
     outputs = weight.shape[0]
     out = torch.empty_like(residual)
     bn, bk, warps = _tile(weight)
-    _project[(triton.cdiv(outputs, bn),)](
+    launch(
+        _project,
+        (triton.cdiv(outputs, bn),),
         x,
         weight,
         weight if steps is None else steps,
@@ -230,7 +235,9 @@ def merge_project(values: Tensor, stats: Tensor, matrix: Matrix, residual: Tenso
     outputs = weight.shape[0]
     out = torch.empty_like(residual)
     bn, bk, warps = _tile(weight)
-    _merge_project[(triton.cdiv(outputs, bn),)](
+    launch(
+        _merge_project,
+        (triton.cdiv(outputs, bn),),
         values,
         stats,
         weight,

@@ -14,6 +14,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.rows import (
     Norm,
     Tile,
@@ -140,7 +141,9 @@ def norm_linear(x: Tensor, layer: Normed, *, gelu: bool, exact: bool) -> Tensor:
     bm, bn, warps, stages = fitting(rows, TILES)
     height, width = triton.cdiv(rows, bm), triton.cdiv(outputs, bn)
     turns = triton.cdiv(width, triton.cdiv(PROGRAMS, height)) if many(rows) else 1
-    _norm_linear[(height, triton.cdiv(width, turns))](
+    launch(
+        _norm_linear,
+        (height, triton.cdiv(width, turns)),
         x,
         layer.weight,
         layer.sums,

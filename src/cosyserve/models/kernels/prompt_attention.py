@@ -15,6 +15,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
 
 QUERIES, KEYS = 32, 64  # of a tile
 
@@ -149,7 +150,9 @@ def attend(
     length, _, width = qkv.shape
     kv_heads = keys.shape[1]
     out = torch.empty(length, heads * width, device=qkv.device, dtype=qkv.dtype)
-    _turn[(length,)](
+    launch(
+        _turn,
+        (length,),
         qkv,
         rotary,
         slot,
@@ -168,7 +171,9 @@ def attend(
         num_warps=4,
         launch_pdl=pdl(qkv),
     )
-    _attend[(triton.cdiv(length, QUERIES), heads)](
+    launch(
+        _attend,
+        (triton.cdiv(length, QUERIES), heads),
         qkv,
         slot,
         start,

@@ -14,6 +14,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
 
 Norm = tuple[Tensor, Tensor, float]  # weight, bias, eps
 
@@ -145,7 +146,9 @@ def linear_add(
     out = torch.empty(rows, outputs, device=x.device, dtype=x.dtype)
     whole = not many(rows)  # sums in one go
     bm, bn, warps, stages = fitting(rows, LINEAR_ADD)
-    _linear_add[(triton.cdiv(rows, bm), triton.cdiv(outputs, bn))](
+    launch(
+        _linear_add,
+        (triton.cdiv(rows, bm), triton.cdiv(outputs, bn)),
         x,
         weight,
         bias,
@@ -206,7 +209,9 @@ def norm_mish(x: Tensor, norm: Norm, table: Tensor | None, step: Tensor) -> Tens
     rows, size = x.shape
     out = torch.empty_like(x)
     bm, _, warps, stages = NORM_MISH
-    _norm_mish[(triton.cdiv(rows, bm),)](
+    launch(
+        _norm_mish,
+        (triton.cdiv(rows, bm),),
         x,
         norm[0],
         norm[1],

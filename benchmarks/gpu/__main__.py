@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -77,8 +77,8 @@ KEYS: dict[str, Any] = {
 }
 
 
-def measure(bench: Bench, names: list[str]) -> dict[str, Any]:
-    """The report: KEYS, then what stands beside them."""
+def measure(bench: Bench, names: list[str], asked: Sequence[str] = ()) -> dict[str, Any]:
+    """The report: KEYS, then what stands beside them. `asked`: as on the command line."""
     found: dict[str, Any] = json.loads(json.dumps(KEYS))
     beside: dict[str, Any] = {}
     failed: dict[str, str] = {}
@@ -115,7 +115,7 @@ def measure(bench: Bench, names: list[str]) -> dict[str, Any]:
     return found | {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
-        "command": " ".join(sys.argv),
+        "command": " ".join(("python -m benchmarks.gpu", *asked)),
         "beside": beside,
         "failed": failed,
         "seconds": seconds,
@@ -162,7 +162,10 @@ def main() -> None:
     if not (options.tiny or torch.cuda.is_available()):
         sys.exit("torch sees no GPU: try --tiny")
     bench = Bench(options.tiny, time.monotonic() + options.budget)
-    report = measure(bench, options.only or list(FIGURES))
+    asked = [f"--budget {options.budget:g}"]
+    if options.only:
+        asked += ["--only", *options.only]
+    report = measure(bench, options.only or list(FIGURES), asked)
     text = json.dumps(report, indent=1)
     if options.json:
         options.json.write_text(text, "utf-8")

@@ -177,7 +177,8 @@ def int8_agreement(bench: Bench) -> dict[str, float]:
 @torch.inference_mode()
 def draws_chi2(bench: Bench) -> dict[str, float]:
     """Draws of our kernel against those of the reference, as counts of the same ids: chi-squared
-    and degrees of freedom. They should be near each other."""
+    and degrees of freedom, which should be near each other; and the share of equal draws where both
+    were given the same seeds."""
     config, count = bench.lm.config, bench.few(20_000, 200)
     ints = torch.zeros(count, drawing.INTS, dtype=torch.long, device=bench.device)
     ints[:, drawing.SEED] = torch.arange(count, device=bench.device)
@@ -193,9 +194,16 @@ def draws_chi2(bench: Bench) -> dict[str, float]:
         raise CosyError("there are no kernels for this device")
     outcome = torch.zeros(count, 2, dtype=torch.float64, device=bench.device)
     wanted = drawing.draw(logits, ints.clone(), floats, config, 32)[:, 0].long()
+    kernels.draw(logits, ints.clone(), floats, outcome, None, 32)
+    same = (outcome[:, 0].long() == wanted).double().mean()
     ints[:, drawing.SEED] += count  # other draws of the same distribution
     kernels.draw(logits, ints, floats, outcome, None, 32)
     a = torch.bincount(wanted, minlength=config.classes).double()
     b = torch.bincount(outcome[:, 0].long(), minlength=config.classes).double()
     met = a + b > 0
-    return {"chi2": float(((a - b) ** 2 / (a + b))[met].sum()), "freedom": float(met.sum() - 1)}
+    chi2 = ((a - b) ** 2 / (a + b))[met].sum()
+    return {
+        "chi2": float(chi2),
+        "freedom": float(met.sum() - 1),
+        "same_seed_same_draw": float(same),
+    }

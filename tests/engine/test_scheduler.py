@@ -138,6 +138,18 @@ def test_nobody_waits_longer_than_allowed() -> None:
     scheduler.open(request("c", 5), lambda _: None)
 
 
+def test_nobody_is_refused_a_free_slot() -> None:
+    """However slow others were, and however many come in the moment before their plans are made."""
+    scheduler, _, _, clock = mock_scheduler(slots=4, waiting=50)
+    for _ in range(12):
+        scheduler.open(request("a", 5), lambda _: clock.pass_by(3.0))
+    run(scheduler)
+    for _ in range(4 + 1):
+        scheduler.enter(request("b", 5), lambda _: None)
+    with pytest.raises(OverloadError):  # behind one who waits already
+        scheduler.enter(request("b", 5), lambda _: None)
+
+
 def test_nobody_is_starved() -> None:
     scheduler, _, _, _ = mock_scheduler(slots=2, waiting=50)
     order: list[str] = []

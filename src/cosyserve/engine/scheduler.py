@@ -120,8 +120,9 @@ class Scheduler:
 
     def enter(self, request: SpeechRequest, sink: Sink) -> Session:
         """A new session with a place in the queue; it can't run before `begin`."""
-        ahead = len(self.waiting)
-        full = ahead + len(self.running) >= self.limit + self.slots
+        here = len(self.waiting) + len(self.running)
+        ahead = max(0, here - self.slots)  # whoever has a slot waits for nothing but its plan
+        full = here >= self.limit + self.slots
         self._pace.check(ahead, full=full, max_wait=self.max_wait)
         session = Session(request, sink)
         self.waiting.append(session)

@@ -36,12 +36,12 @@ class Wanted:
 
 
 class Wishes:
-    """Reads them; remembers the voices of recordings."""
+    """Reads them; remembers the voices that came as recordings or as files."""
 
     def __init__(self, model: Model, cache_bytes: int) -> None:
         self._model = model
         self._default = describe(model).voices["default"]
-        self._recorded: ByteLRU[Voice] = ByteLRU(cache_bytes)
+        self._known: ByteLRU[Voice] = ByteLRU(cache_bytes)
 
     async def of(self, request: Request) -> Wanted:
         given = request.parameters
@@ -60,15 +60,21 @@ class Wishes:
     async def _voice(self, request: Request) -> Voice:
         """A voice file, a recording, its features, or else the model's own voice."""
         if (packed := request.array("voice")) is not None:
-            return self._fitting(voice_file.from_bytes(packed.tobytes(), "voice"))
+            data = packed.tobytes()
+            key = hashlib.sha256(data).hexdigest()
+            found = self._known.get(key)
+            if found is None:
+                found = self._fitting(voice_file.from_bytes(data, "voice"))
+                self._known.put(key, found, len(data))
+            return found
         wave = request.wave()
         if wave is not None:
             key = hashlib.sha256(wave.tobytes()).hexdigest()
-            found = self._recorded.get(key)
+            found = self._known.get(key)
             if found is None:
                 audio = Audio(wave, PROMPT_RATE)
                 found = await asyncio.to_thread(enroll, self._model, audio, "")
-                self._recorded.put(key, found, found.mel.nbytes)
+                self._known.put(key, found, found.mel.nbytes)
             return found
         tokens = request.array("prompt_speech_tokens")
         if tokens is None:

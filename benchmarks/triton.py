@@ -1,8 +1,9 @@
 """What Triton costs: a rendered repository on a real tritonserver against the engine in process.
 
-    python -m benchmarks.triton [--model test] [--rounds 3] [--requests 16] [--threads 1]
+    python -m benchmarks.triton [--model test] [--pairs 60] [--rounds 3] [--threads 1]
 
-Both speak the same requests in turns. First audio with one client: what the models' joining adds.
+First audio with one client, what the models' joining adds: both speak one sentence in turns, and
+the two of a turn are compared, so that a machine that is now faster, now slower does little harm.
 Audio seconds per second with eight clients: how much of the engine's throughput is left.
 """
 
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -33,8 +34,10 @@ from cosyserve.triton.client import TritonClient
 from cosyserve.triton.options import packed
 from cosyserve.triton.process import Ports, TritonProcess
 
+SENTENCE = "The quick brown fox jumps."
 TEXT = "The quick brown fox jumps over the lazy dog, and number {} does so as well."
-CLIENTS = 8
+CLIENTS, REQUESTS = 8, 16
+RESAMPLED = 2000
 MOST_ADDED_MS, LEAST_KEPT = 8.0, 0.85
 
 
@@ -68,9 +71,22 @@ async def over_triton(client: TritonClient, request: SpeechRequest) -> Heard:
     return Heard(first, samples / SAMPLE_RATE)
 
 
-async def alone(speak: Speaker, requests: list[SpeechRequest]) -> float:
-    """The median first audio, in seconds."""
-    return statistics.median([(await speak(request)).first for request in requests])
+async def in_turns(
+    here: Speaker, there: Speaker, request: SpeechRequest, pairs: int
+) -> npt.NDArray[np.float64]:
+    """First audio in ms [pairs, 2]: of either, who begins by turns."""
+    found = np.empty((pairs, 2))
+    for pair in range(pairs):
+        for side in (0, 1) if pair % 2 else (1, 0):
+            found[pair, side] = (await (here, there)[side](request)).first * 1000
+    return found
+
+
+def interval(differences: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Where their median lies with a probability of 95 %, by the bootstrap."""
+    drawn = np.random.default_rng(0).choice(differences, (RESAMPLED, len(differences)))
+    low, high = np.percentile(np.median(drawn, axis=1), (2.5, 97.5))
+    return float(low), float(high)
 
 
 async def together(speak: Speaker, requests: list[SpeechRequest]) -> float:
@@ -93,8 +109,7 @@ async def measure(options: argparse.Namespace, grpc: str) -> Table:
     voice = engine.model.voices["default"]
     mode = Mode.ZERO_SHOT if voice.prompt_text else Mode.PRESET
     requests = [
-        SpeechRequest(TEXT.format(n), voice, mode, seed=n, stream=True)
-        for n in range(options.requests)
+        SpeechRequest(TEXT.format(n), voice, mode, seed=n, stream=True) for n in range(REQUESTS)
     ]
 
     def here(request: SpeechRequest) -> asyncio.Future[Heard]:
@@ -104,21 +119,23 @@ async def measure(options: argparse.Namespace, grpc: str) -> Table:
         return asyncio.ensure_future(over_triton(client, request))
 
     for speak in (here, there):  # what the first requests pay is nobody's usual cost
-        await together(speak, requests[:CLIENTS])
-    firsts, rates = [], []
-    for _ in range(options.rounds):
-        firsts.append([await alone(speak, requests) for speak in (here, there)])
-        rates.append([await together(speak, requests) for speak in (here, there)])
+        await together(speak, requests)
+    sentence = SpeechRequest(SENTENCE, voice, mode, seed=7, stream=True)
+    firsts = await in_turns(here, there, sentence, options.pairs)
+    rates = [
+        [await together(speak, requests) for speak in (here, there)] for _ in range(options.rounds)
+    ]
     await client.close()
     await engine.close()
+    added = firsts[:, 1] - firsts[:, 0]
+    low, high = interval(added)
     first, rate = np.median(firsts, axis=0), np.median(rates, axis=0)
-    added = float(np.median([b - a for a, b in firsts])) * 1000
     kept = float(np.median([b / a for a, b in rates]))
     table = Table("", "in process", "Triton", "", "goal", title=f"{options.model}, medians")
     table.add_row(
-        "first audio, 1 client",
-        *(f"{value * 1000:.1f} ms" for value in first),
-        f"+{added:.1f} ms",
+        f"first audio, 1 client, {options.pairs} pairs",
+        *(f"{value:.1f} ms" for value in first),
+        f"{np.median(added):+.1f} ms (95 %: {low:+.1f} to {high:+.1f})",
         f"at most +{MOST_ADDED_MS:.0f} ms",
     )
     table.add_row(
@@ -133,8 +150,8 @@ async def measure(options: argparse.Namespace, grpc: str) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="test", help="a folder of `cosyserve prepare`, or test")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--requests", type=int, default=16)
+    parser.add_argument("--pairs", type=int, default=60, help="of first audios")
+    parser.add_argument("--rounds", type=int, default=3, help="with eight clients")
     parser.add_argument("--threads", type=int, default=1, help="of every process")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -117,6 +117,27 @@ def test_the_speech_is_that_of_one_process(
     np.testing.assert_allclose(samples(found), samples(expected), atol=1e-3)
 
 
+def test_the_lm_rests_when_its_only_listener_has_a_first_piece(
+    parts_alone: tuple[LMAlone, Token2WavAlone],
+) -> None:
+    lm, _ = parts_alone
+    paced = LMRequest((5, 6, 7), (), 200, 200, first=8, every=8)
+
+    async def run() -> None:
+        pieces = lm.generate(paced)
+        await anext(pieces)
+        (row,) = lm.queue.lm.rows
+        await asyncio.sleep(0.2)
+        assert len(row.tokens) == 8
+        async for _ in lm.generate(replace(paced, seed=1, least=20, most=20)):
+            pass
+        assert len(row.tokens) > 8  # others' steps take it along
+        assert sum([len(piece.ids) async for piece in pieces]) == 200 - 8
+        await comes_to_rest(parts_alone)
+
+    asyncio.run(run())
+
+
 def test_sessions_share_both_parts_and_nothing_is_left(
     model: Model,
     engine: JoinedEngine,

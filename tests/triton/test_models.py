@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -315,6 +316,30 @@ def test_a_prompt_that_is_none_is_refused(
 ) -> None:
     with pytest.raises(InputError if complaint != "random_seed" else CosyError, match=complaint):
         asking(served, lambda c: answered(c, question(**changes)))
+
+
+def test_the_lm_rests_after_its_first_piece_until_it_is_told(served: Served, model: Model) -> None:
+    pace = {"first": 8, "every": 8, "rests": 5}
+
+    async def listen(client: TritonClient, seconds: float) -> tuple[list[int], float]:
+        """The ids, and how long after the first piece the second one came."""
+        ids, times = [], []
+        answers = client.stream("tensorrt_llm", question(), parameters=pace, **LIMITS)
+        async for answer in answers:
+            ids += answer["output_ids"][0, 0].tolist()
+            times.append(time.monotonic())
+            if len(times) == 1 and seconds:
+                await asyncio.sleep(seconds)
+                told = client.stream("tensorrt_llm", question(), parameters={"go_on": 5}, **LIMITS)
+                assert [answer async for answer in told] == []
+        return ids, times[1] - times[0]
+
+    ids, woken = asking(served, lambda c: listen(c, 0.2))
+    assert ids == drawn(model, 3)
+    assert 0.2 < woken < 0.9
+    ids, alone = asking(served, lambda c: listen(c, 0))  # nobody says so: it goes on by itself
+    assert ids == drawn(model, 3)
+    assert 0.9 < alone < 3
 
 
 def test_leaving_the_lm_frees_its_row(served: Served) -> None:

@@ -59,6 +59,9 @@ class Alone(Generic[Driven]):
         finally:
             self._loop.submit(go)
 
+    def tell(self, command: Callable[[Driven], None]) -> None:
+        self._loop.submit(command)
+
     async def close(self) -> None:
         self._loop.stop()
         await asyncio.to_thread(self._thread.join)

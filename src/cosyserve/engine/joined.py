@@ -51,13 +51,17 @@ class Said:
     error: Exception | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def listen(self, lm: LMBackend) -> None:
+    async def listen(self, lm: LMBackend, heard: asyncio.Event) -> None:
+        """`heard`: first audio was made. Before that no more is asked for than it needs, so that
+        the LM may leave the processor to it."""
         try:
             async with aclosing(lm.generate(self.asked)) as pieces:
                 async for piece in pieces:
                     self.tokens += piece.ids
                     self.finish = piece.finish
                     self.news.set()
+                    if self.finish is None and len(self.tokens) >= self.asked.first:
+                        await heard.wait()
         except Exception as error:
             self.error = error
         else:
@@ -96,7 +100,7 @@ class JoinedEngine:
         asked = await asyncio.to_thread(self._plan, request)
         session = Session(request, sum(question.text_tokens for question in asked))
         said = [Said(self._paced(request, question.attempt(0))) for question in asked]
-        listening = [asyncio.create_task(_in_turn(self.lm, said))]
+        listening = [asyncio.create_task(_in_turn(self.lm, said, session.heard))]
         try:
             for number, question in enumerate(asked):
                 last = number == len(asked) - 1
@@ -108,7 +112,7 @@ class JoinedEngine:
                     if session.chunks:
                         raise
                     again = Said(self._paced(request, question.attempt(1)))
-                    listening.append(asyncio.create_task(again.listen(self.lm)))
+                    listening.append(asyncio.create_task(again.listen(self.lm, session.heard)))
                     session.attempts += 1
                     async with aclosing(self._utter(session, again, number, last)) as spoken:
                         async for chunk in spoken:
@@ -190,6 +194,7 @@ class Session:
     chunks: int = 0
     samples: int = 0
     attempts: int = 0
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
 
     def check(self, said: Said) -> None:
         """Whether the LM's work can be voiced."""
@@ -201,6 +206,7 @@ class Session:
             raise HopelessError("the model never came to an end")
 
     def chunk(self, samples: Floats, tokens: int, finish: FinishReason | None) -> AudioChunk:
+        self.heard.set()
         text_tokens = self.text_tokens if finish else 0
         start = self.samples / SAMPLE_RATE
         made = AudioChunk(samples, self.chunks, start, tokens, finish, text_tokens)
@@ -208,10 +214,10 @@ class Session:
         return made
 
 
-async def _in_turn(lm: LMBackend, said: list[Said]) -> None:
+async def _in_turn(lm: LMBackend, said: list[Said], heard: asyncio.Event) -> None:
     """The LM may run ahead of the voice: one utterance of a session at a time."""
     for utterance in said:
-        await utterance.listen(lm)
+        await utterance.listen(lm, heard)
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 
 from cosyserve.contracts import (
     CosyError,
@@ -29,17 +30,20 @@ Sink = Callable[[SpeechTokens | CosyError], None]
 
 @dataclass(eq=False)
 class Asked:
-    """A request on its way; `due` is the count of tokens at which the next piece is sent."""
+    """A request on its way; `due` is the count of tokens at which the next piece is sent. One that
+    is content has its first piece and has not come back for more."""
 
     request: LMRequest
     sink: Sink
     row: Generation
     due: int
     sent: int = 0
+    content: bool = False
 
 
 class LMQueue:
-    """Requests that wait for a row, and those that have one."""
+    """Requests that wait for a row, and those that have one. While it is content, the LM rests:
+    first audio is made of what it has said, often by the same processor."""
 
     def __init__(self, lm: Rows, config: LMConfig, *, slots: int, waiting: int) -> None:
         self.lm, self.config = lm, config
@@ -63,11 +67,16 @@ class LMQueue:
             self.running.remove(asked)
             self.lm.leave(asked.row)
 
+    def go_on(self, asked: Asked) -> None:
+        asked.content = False
+
     def step(self) -> bool:
         while self.waiting and self.lm.free:
             asked = self.waiting.popleft()
             self.lm.join(asked.row)
             self.running.append(asked)
+        if self.content:
+            return False
         try:
             worked = self.lm.step()
         except Exception as error:
@@ -79,6 +88,11 @@ class LMQueue:
         for asked in list(self.running):
             self._tell(asked)
         return worked
+
+    @property
+    def content(self) -> bool:
+        """Whether there is but one request, and it has what it wants."""
+        return [asked.content for asked in self.running] == [True]
 
     @property
     def idle(self) -> bool:
@@ -93,6 +107,7 @@ class LMQueue:
             self.cancel(asked)
         elif len(row.tokens) < asked.due:
             return
+        asked.content = asked.content or not asked.sent
         ids = tuple(row.tokens[asked.sent :])
         log_probs = tuple((row.log_probs or ())[asked.sent :])
         asked.sent = len(row.tokens)
@@ -125,8 +140,12 @@ class LMAlone:
         self._alone = Alone(self.queue, "lm")
 
     async def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
+        """May rest after the first piece, until it is asked for the next."""
+        entered: list[Asked] = []
+
         def enter(queue: LMQueue, sink: Sink) -> Leave[LMQueue]:
             asked = queue.open(request, sink)
+            entered.append(asked)
             return lambda queue: queue.cancel(asked)
 
         async with aclosing(self._alone.listen(enter)) as pieces:
@@ -134,6 +153,8 @@ class LMAlone:
                 yield piece
                 if piece.finish is not None:
                     return
+                if entered:
+                    self._alone.tell(partial(LMQueue.go_on, asked=entered.pop()))
 
     async def close(self) -> None:
         await self._alone.close()

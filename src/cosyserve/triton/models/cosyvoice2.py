@@ -32,7 +32,7 @@ class TritonPythonModel(Skin):
         self.voice = GivenVoice(model, self.settings["voices"], cache_bytes)
         assert model.config.flow
         lookahead = model.config.flow.encoder.lookahead
-        token2wav = InnerToken2Wav(self.settings["token2wav"], lookahead)
+        token2wav = InnerToken2Wav(self.settings["token2wav"], lookahead, cache_bytes)
         lm = _lm(self.settings, model)
         self.engine = JoinedEngine(model, lm, token2wav, NumberReader())
 

@@ -8,26 +8,29 @@ here.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 import uuid
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb
 
-from cosyserve.contracts import Floats, LMRequest, SpeechTokens, Voice, WorkerError
+from cosyserve.contracts import CosyError, Floats, LMRequest, SpeechTokens, Voice, WorkerError
 from cosyserve.engine.generation import SEED_MASK
 from cosyserve.engine.token2wav_alone import Playback
-from cosyserve.engine.voice_mirror import voice_bytes
+from cosyserve.engine.voice_mirror import voice_bytes, voice_key
 from cosyserve.triton import vocabulary
 from cosyserve.triton.client import TritonClient
 from cosyserve.triton.models.faults import check
 from cosyserve.triton.models.skin import Array, Outputs
+from cosyserve.voices.lru import ByteLRU
 
 LM = "tensorrt_llm"
+WAY_SECONDS = 0.005  # of first audio to its listener: an LM that wakes meanwhile makes it wait
 SILENT_SECONDS = 60.0  # an LM that says nothing for so long is dead: a slot is waited for less
 
 
@@ -61,22 +64,17 @@ class InnerLM:
     def __init__(self, address: str, *, ours: bool) -> None:
         """`ours`: it is our LM that answers."""
         self._address, self._ours = address, ours
+        self._telling: set[asyncio.Task[None]] = set()
 
     @cached_property
     def _client(self) -> TritonClient:
         return TritonClient(self._address)
 
     async def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
-        pace = {"first": request.first, "every": request.every}
-        answers = self._client.stream(
-            LM,
-            self._inputs(request),
-            first_seconds=SILENT_SECONDS,
-            between_seconds=SILENT_SECONDS,
-            outputs=("output_ids",),
-            parameters=pace if self._ours else None,
-        )
-        count = 0
+        name = secrets.randbits(62)
+        pace = {"first": request.first, "every": request.every, "rests": name}
+        answers = self._ask(self._inputs(request), pace if self._ours else {})
+        count, rests = 0, self._ours
         try:
             async with aclosing(answers):
                 async for answer in answers:
@@ -84,14 +82,41 @@ class InnerLM:
                     tokens = vocabulary.heard([id for id in ids if id < vocabulary.END])
                     count += len(tokens)
                     if tokens:
-                        yield SpeechTokens(tokens)
+                        yield SpeechTokens(tokens, "length" if count >= request.most else None)
+                    if rests and request.first <= count < request.most:
+                        rests = False
+                        telling = asyncio.create_task(self._go_on(name))
+                        self._telling.add(telling)
+                        telling.add_done_callback(self._telling.discard)
         except WorkerError as error:
             where = f"cosyvoice2 asks for {LM} at the address in its setting `grpc`"
             raise WorkerError(f"{error} ({where})") from error
-        yield SpeechTokens((), "length" if count >= request.most else "stop")
+        if count < request.most:
+            yield SpeechTokens((), "stop")
 
     async def close(self) -> None:
         await self._client.close()
+
+    async def _go_on(self, name: int) -> None:
+        """Whoever comes back for the second piece wakes the LM, which rests since the first."""
+        await asyncio.sleep(WAY_SECONDS)
+        one = np.ones((1, 1), np.int32)
+        inputs = dict.fromkeys(("input_ids", "input_lengths", "request_output_len"), one)
+        with suppress(CosyError):  # then it goes on a little later
+            async for _ in self._ask(inputs, {"go_on": name}):
+                pass
+
+    def _ask(
+        self, inputs: Outputs, parameters: dict[str, int]
+    ) -> AsyncGenerator[dict[str, Array], None]:
+        return self._client.stream(
+            LM,
+            inputs,
+            first_seconds=SILENT_SECONDS,
+            between_seconds=SILENT_SECONDS,
+            outputs=("output_ids",),
+            parameters=parameters,
+        )
 
     def _inputs(self, request: LMRequest) -> Outputs:
         ids = vocabulary.asked(request)
@@ -113,26 +138,35 @@ class InnerLM:
 class InnerToken2Wav:
     """Implements `contracts.Token2WavBackend`."""
 
-    def __init__(self, model: str, lookahead: int) -> None:
+    def __init__(self, model: str, lookahead: int, cache_bytes: int) -> None:
         self.model, self.lookahead = model, lookahead
+        self._packed: ByteLRU[bytes] = ByteLRU(cache_bytes)
 
     def begin(
         self, voice: Voice, *, with_prompt: bool, seed: int, speed: float, stream: bool
     ) -> InnerStream:
         about = {"with_prompt": with_prompt, "seed": seed & SEED_MASK, "speed": str(speed)}
-        return InnerStream(self, voice, stream, about)
+        return InnerStream(self, self._bytes(voice), stream, about)
 
     async def close(self) -> None: ...
+
+    def _bytes(self, voice: Voice) -> bytes:
+        key = voice_key(voice)
+        data = self._packed.get(key)
+        if data is None:
+            data = voice_bytes(voice)
+            self._packed.put(key, data, len(data))
+        return data
 
 
 class InnerStream:
     """Implements `contracts.Token2WavStream`; `spoken` tokens of it are behind us."""
 
     def __init__(
-        self, backend: InnerToken2Wav, voice: Voice, stream: bool, about: dict[str, Any]
+        self, backend: InnerToken2Wav, voice: bytes, stream: bool, about: dict[str, Any]
     ) -> None:
         self._backend, self._stream, self._about = backend, stream, about
-        self._voice = np.frombuffer(voice_bytes(voice), np.uint8)
+        self._voice = np.frombuffer(voice, np.uint8)
         self._session = uuid.uuid4().hex
         self._playback = Playback()
         self._spoken, self._over = 0, True

@@ -1,12 +1,15 @@
 """The speech LM behind the tensors of Triton's TensorRT-LLM backend. Knows no text and no audio.
 
-Sampling is nucleus and repetition-aware; a penalty or a temperature would be another LM's.
+Sampling is nucleus and repetition-aware; a penalty or a temperature would be another LM's. A
+request whose parameter `rests` names it may rest after its first piece, until the parameter `go_on`
+of another has that name.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +21,7 @@ from cosyserve.triton import vocabulary
 from cosyserve.triton.models.loading import load
 from cosyserve.triton.models.skin import Outputs, Request, Skin
 
+REST_SECONDS = 1.0  # at most
 UNUSED = ("temperature", "repetition_penalty", "beam_width", "len_penalty")  # 1 means: off
 
 
@@ -28,12 +32,17 @@ class TritonPythonModel(Skin):
         self.usual = model.config.sampling
         slots, waiting = int(self.settings["slots"]), int(self.settings["waiting"])
         self.lm = LMAlone(lm, slots=slots, waiting=waiting)
+        self.resting: dict[int, asyncio.Event] = {}
 
     def held(self) -> dict[str, int]:
         return super().held() | {"lm_rows": len(self.lm.queue.lm.rows)}
 
     async def answers(self, request: Request) -> AsyncGenerator[Outputs, None]:
-        asked = _asked(request, self.usual)
+        if woken := self.resting.get(request.parameters.get("go_on", 0)):
+            woken.set()
+        if "go_on" in request.parameters:
+            return
+        asked, rests = _asked(request, self.usual), request.parameters.get("rests", 0)
         total = 0.0
         async with aclosing(self.lm.generate(asked)) as pieces:
             async for piece in pieces:
@@ -41,6 +50,17 @@ class TritonPythonModel(Skin):
                     raise CosyError("the speech LM computed NaN: its weights are broken")
                 total += sum(piece.log_probs)
                 yield _outputs(piece.ids, piece.log_probs, total)
+                if rests and self.lm.queue.content:
+                    await self._rest(rests)
+                rests = 0
+
+    async def _rest(self, name: int) -> None:
+        woken = self.resting[name] = asyncio.Event()
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(woken.wait(), REST_SECONDS)
+        finally:
+            self.resting.pop(name, None)
 
 
 def _asked(request: Request, usual: Sampling) -> LMRequest:

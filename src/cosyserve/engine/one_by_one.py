@@ -5,6 +5,8 @@ Knows no engine, only a way to speak.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -16,12 +18,14 @@ from cosyserve.contracts import (
     AudioChunk,
     FinishReason,
     InputError,
+    OverloadError,
     SpeechRequest,
 )
 from cosyserve.text.sentences import sentences, sentences_later
 
 Speak = Callable[[SpeechRequest], AsyncGenerator[AudioChunk, None]]
 NOTHING = np.zeros(0, np.float32)
+PATIENCE = 10.0  # seconds that a later sentence waits for a place
 
 
 class Joined:
@@ -31,6 +35,10 @@ class Joined:
         self._request, self._sentences = request, 0
         self._index = self._samples = self._text_tokens = 0
         self._finish: FinishReason = "stop"
+
+    @property
+    def begun(self) -> bool:
+        return self._index > 0
 
     def ask(self, sentence: str) -> SpeechRequest:
         """The next request."""
@@ -83,7 +91,26 @@ async def one_by_one_later(
     joined = Joined(request)
     async with aclosing(sentences_later(request.text)) as texts:
         async for sentence in texts:
-            async with aclosing(speak(joined.ask(sentence))) as chunks:
+            patience = PATIENCE if joined.begun else 0.0
+            async with aclosing(_patiently(speak, joined.ask(sentence), patience)) as chunks:
                 async for chunk in chunks:
                     yield joined.hear(chunk)
     yield joined.last()
+
+
+async def _patiently(
+    speak: Speak, request: SpeechRequest, patience: float
+) -> AsyncGenerator[AudioChunk, None]:
+    """Whoever has heard a sentence is not sent away before the next because the queue is full."""
+    deadline, begun = time.monotonic() + patience, False
+    while True:
+        try:
+            async with aclosing(speak(request)) as chunks:
+                async for chunk in chunks:
+                    begun = True
+                    yield chunk
+            return
+        except OverloadError as error:
+            if begun or time.monotonic() + error.retry_after > deadline:
+                raise
+            await asyncio.sleep(error.retry_after)

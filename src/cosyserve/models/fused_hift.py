@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.hift import HiFT, ResBlock, Snake, cut
-from cosyserve.models.kernels import AVAILABLE
+from cosyserve.models.kernels import suited
 
 if TYPE_CHECKING:
     from cosyserve.models.kernels.convolution import Activation, Ends, Taps
@@ -27,9 +27,9 @@ ALIGNED = 8  # channels that are read at once
 def fused(vocoder: HiFT) -> FusedHiFT | None:
     """What speaks where the kernels are quick."""
     weight = vocoder.conv_pre.weight
-    able = weight.is_cuda and weight.dtype is torch.float32
+    able = suited(weight) and weight.dtype is torch.float32
     alike = len({len(dilations) for dilations in vocoder.config.dilations}) == 1
-    return FusedHiFT(vocoder) if able and alike and AVAILABLE else None
+    return FusedHiFT(vocoder) if able and alike else None
 
 
 class FusedHiFT:

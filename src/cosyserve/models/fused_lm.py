@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cosyserve.models import int8
-from cosyserve.models.kernels import AVAILABLE
+from cosyserve.models.kernels import suited
 from cosyserve.models.lm import KVCache, Layer, SpeechLM
 
 ROWS = 2  # that a program computes one after another; more are quicker as matrix products
@@ -26,8 +26,8 @@ def fused(lm: SpeechLM, positions: int) -> FusedLM | None:
     """What computes where the kernels are quick: float16 can't hold products before their norm, and
     float32 has no matrix units."""
     weight = lm.head.weight
-    able = weight.is_cuda and weight.dtype is torch.bfloat16
-    return FusedLM(lm, positions) if able and AVAILABLE else None
+    able = suited(weight) and weight.dtype is torch.bfloat16
+    return FusedLM(lm, positions) if able else None
 
 
 class FusedLM:

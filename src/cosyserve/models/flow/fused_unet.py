@@ -20,7 +20,7 @@ from cosyserve.models.flow.unet import (
     UNet,
     time_sinusoid,
 )
-from cosyserve.models.kernels import AVAILABLE
+from cosyserve.models.kernels import suited
 
 Norm = tuple[Tensor, Tensor, float]
 
@@ -30,8 +30,8 @@ def fused(unet: nn.Module, times: Sequence[float]) -> FusedUNet | None:
     if not isinstance(unet, UNet):
         return None
     weight = unet.final_proj.weight
-    able = weight.is_cuda and weight.dtype is torch.bfloat16
-    return FusedUNet(unet, times) if able and AVAILABLE else None
+    able = suited(weight) and weight.dtype is torch.bfloat16
+    return FusedUNet(unet, times) if able else None
 
 
 class FusedUNet:

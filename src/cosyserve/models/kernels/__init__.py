@@ -13,12 +13,18 @@ from torch import Tensor
 AVAILABLE = find_spec("triton") is not None
 
 
+def suited(tensor: Tensor) -> bool:
+    """Whether the kernels are for the GPU that holds the tensor: their tiles fill the 227 KiB of
+    shared memory that Hopper has, and Blackwell where it is no workstation's."""
+    return AVAILABLE and tensor.is_cuda and _capability(tensor.device)[0] in (9, 10)
+
+
 def pdl(tensor: Tensor) -> bool:
     """Whether a launch may begin while the one before it ends (programmatic dependent launch): it
     then asks for its weights, and waits before it touches anything that another launch touches."""
-    return tensor.is_cuda and _hopper(tensor.device)
+    return tensor.is_cuda and _capability(tensor.device) >= (9, 0)
 
 
 @cache
-def _hopper(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) >= (9, 0)
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)

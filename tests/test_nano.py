@@ -6,6 +6,9 @@ speech must be what the speech was made of.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -67,6 +70,14 @@ def test_it_speaks_when_no_model_is_given(nano: TTS, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("COSYSERVE_MODEL")
     assert Settings.read().model == shipped.NAME
     assert nano.model.config.name == "cosyserve-nano"
+
+
+def test_loading_leaves_the_compiler_of_torch_alone() -> None:
+    program = "import cosyserve, sys; cosyserve.load('nano'); print('torch._dynamo' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False"]
 
 
 def test_longer_text_takes_longer(nano: TTS) -> None:

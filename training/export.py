@@ -75,4 +75,5 @@ def checkpoints(model: Path, work: Path) -> None:
         torch.save(state, work / f"{name}.pt")
     assert parts.tokenizer
     assert parts.tokenizer.pronouncer
+    parts.tokenizer.save(work / "tokenizer.json")
     parts.tokenizer.pronouncer.save(work / "pronouncer.safetensors")

@@ -159,7 +159,8 @@ def main() -> None:
     assert NANO.lm
     corpus = Corpus.load(given.data)
     file = given.out / "tokenizer.json"
-    text.write([u["phonemes"] for u in corpus.utterances], TEXT_TOKENS, file)
+    if not given.resume:  # a trained LM knows its marks by number
+        text.write([u["phonemes"] for u in corpus.utterances], TEXT_TOKENS, file)
     takes = [
         [row.tolist() for row in codes.split(lengths.tolist())]
         for codes, lengths in torch.load(given.out / "takes.pt", weights_only=True)

@@ -1,7 +1,7 @@
 """Preset voices: the mean direction of a voice, and the utterance that leads the LM best.
 
-The LM hears the utterance before it speaks, so that it knows accent and pace; the flow hears its
-end, so that it knows the voice. Knows no training.
+The LM hears the utterance before it speaks, so that it knows accent and pace; so does the flow, if
+the voice is the same, so that it knows the voice. Knows no training.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from cosyserve.text import TextTokenizer, spoken_text
 from training.lm import loss_of
 
 SHORTEST, LONGEST = 50, 90  # tokens of a leading utterance
-FLOW_PROMPT = 40  # tokens of it: 10 more end a chunk of the flow's grid of 25
 CANDIDATES, TRIALS = 12, 8
 LEADS = {  # utterances after which fewer words were misheard than after the likeliest one
     "af_heart": "en06285",
@@ -32,6 +31,7 @@ LEADS = {  # utterances after which fewer words were misheard than after the lik
     "af_nova": "en01833",
     "am_eric": "en01402",
     "am_puck": "en00640",
+    "bf_emma": "en02234",
     "bm_george": "en05782",
 }
 LED_BY = {"kathleen": "af_kore"}  # no phoneme labels: the LM does not follow her own utterances
@@ -68,8 +68,9 @@ def best_lead(lm: SpeechLM, tokenizer: TextTokenizer, arrays: Arrays, mine: list
     """The utterance after which the LM finds others of the same voice likeliest."""
     config, draw = lm.config, random.Random(0)
     fitting = [i for i in mine if SHORTEST <= arrays.utterances[i]["tokens"] <= LONGEST]
-    leads = draw.sample(fitting, min(CANDIDATES, len(fitting)))
-    trials = draw.sample([i for i in fitting if i not in leads], TRIALS)
+    leads = draw.sample(fitting, min(CANDIDATES, len(fitting) // 2))
+    others = [i for i in fitting if i not in leads]
+    trials = draw.sample(others, min(TRIALS, len(others)))
     losses = []
     for lead in leads:
         rows = []
@@ -104,7 +105,7 @@ def voices(
             tokens,
             arrays.mel(lead),
             F.normalize(arrays.embeddings[mine]).mean(0).numpy(),
-            flow_start=max(0, len(tokens) - FLOW_PROMPT) if own else len(tokens),
+            flow_start=0 if own else len(tokens),
             name=name,
             language=LANGUAGES.get(name[0], "en"),
             family=config.family,

@@ -32,9 +32,9 @@ def train(
     parameters = [*model.parameters(), directions]
     optimizer = loop.adam(parameters, rate, decay=0.05)
     voice = corpus.voice_of_tokens()
-    window = min(WINDOW, int(corpus.start.diff().min()))
     # Every voice as often as every other, however much it says.
     border = torch.searchsorted(voice, torch.arange(len(corpus.voices) + 1, device=device))
+    window = min(WINDOW, int(border.diff().min()) - 1)
     first_of, room = border[:-1], border.diff() - window
 
     def step() -> loop.Losses:

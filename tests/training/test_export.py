@@ -26,11 +26,10 @@ def test_the_shipped_folder_becomes_checkpoints_of_its_sizes(tmp_path: Path) -> 
     assert {"flow.pt", "vocoder.pt", "speech_tokenizer.pt", "pronouncer.safetensors"} <= found
 
 
-def test_a_preset_leads_the_lm_and_in_part_the_flow(
+def test_a_preset_leads_the_lm_and_the_flow_if_it_is_the_same_voice(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(presets, "SHORTEST", 10)
-    monkeypatch.setattr(presets, "FLOW_PROMPT", 20)
     monkeypatch.setattr(presets, "CANDIDATES", 2)
     monkeypatch.setattr(presets, "TRIALS", 2)
     (tmp_path / "arrays").symlink_to(corpus.folder)
@@ -40,9 +39,10 @@ def test_a_preset_leads_the_lm_and_in_part_the_flow(
     tokenizer = TextTokenizer.from_json(tmp_path / "tokenizer.json")
     assert TOY.lm
     arrays = presets.Arrays(tmp_path)
+    monkeypatch.setattr(presets, "LED_BY", {"am_toy": "af_toy"})
     found = presets.voices(SpeechLM(TOY.lm).eval(), tokenizer, arrays, TOY)
     assert sorted(found) == ["af_toy", "am_toy"]
-    for name, voice in found.items():
-        said = [arrays.utterances[i]["text"] for i in arrays.of(name)]
-        assert voice.prompt_text in said
-        assert len(voice.speech_tokens) - voice.flow_start == 20
+    said = [arrays.utterances[i]["text"] for i in arrays.of("af_toy")]
+    assert {voice.prompt_text for voice in found.values()} <= set(said)
+    assert found["af_toy"].flow_start == 0
+    assert found["am_toy"].flow_start == len(found["am_toy"].speech_tokens)

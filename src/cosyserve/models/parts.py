@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from cosyserve.contracts import CheckpointError
 from cosyserve.models.campplus import CamPlus
@@ -94,15 +95,27 @@ class Parts:
         return replace(self, states=states)
 
 
+class Undrawn(TorchFunctionMode):
+    """First weights are not drawn: without values they mean nothing, and torch would load its
+    compiler to draw them, which takes a second and 100 MB."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        draws = getattr(func, "__module__", "") == nn.init.__name__
+        return kwargs["tensor"] if draws else func(*args, **kwargs)
+
+
 def shapes(module: Callable[[Any], nn.Module], config: Any) -> Shapes:
     """Keys and shapes of a module's state, without its weights."""
-    with torch.device("meta"):
+    with torch.device("meta"), Undrawn():
         return {key: tuple(value.shape) for key, value in module(config).state_dict().items()}
 
 
 def build(module: Callable[[Any], M], config: Any, state: State, origin: str) -> M:
     """A module that holds exactly these tensors; a mismatch names origin and key."""
-    with sensible(origin), torch.device("meta"):
+    with sensible(origin), torch.device("meta"), Undrawn():
         built = module(config)
     check(origin, state, {key: tuple(value.shape) for key, value in built.state_dict().items()})
     built.load_state_dict(state, assign=True)

@@ -1,0 +1,50 @@
+"""More speech: who speaks, and what of it is kept."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from training import data, teacher
+
+
+def test_mixtures_are_mostly_of_one_sex_and_whole() -> None:
+    names = ["af_a", "af_b", "af_c", "am_a", "am_b", "am_c"]
+    found = teacher.mixtures(names, 200, random.Random(0))
+    assert len({speaker.name for speaker in found}) == 200
+    assert all(sum(s.parts.values()) == pytest.approx(1) for s in found)
+    assert all(2 <= len(s.parts) <= 3 for s in found)
+    alike = [len({name[1] for name in s.parts}) == 1 for s in found]
+    assert 0.8 < np.mean(alike) < 0.97
+
+
+def test_a_corpus_of_a_teacher_that_hums(tmp_path: Path) -> None:
+    def hum(phonemes: str, style: teacher.Wave) -> tuple[teacher.Wave, list[int]]:
+        durations = [20, *[8] * len(phonemes), 20]
+        wave = np.zeros(600 * sum(durations), np.float32)
+        time = np.arange(600 * 8 * len(phonemes)) / data.SAMPLE_RATE
+        wave[12_000 : 12_000 + len(time)] = np.sin(2 * np.pi * style[0] * time)
+        return wave, durations
+
+    voices = {
+        "af_toy": np.full((4, 1), 200, np.float32),
+        "am_toy": np.full((9, 1), 100, np.float32),
+    }
+    half = teacher.Speaker("mix_0", {"af_toy": 0.5, "am_toy": 0.5})
+    sentences = [(f'"Ah," said {n}.', "ɑi" * n) for n in range(3, 7)]
+    teacher.speak(
+        hum, sentences, [teacher.Speaker("af_toy", {"af_toy": 1.0}), half], voices, tmp_path
+    )
+    rows = data.read_index(tmp_path)
+    assert [row["text"] for row in rows] == [sentences[n][0] for n in (0, 2, 1, 3)]
+    for row in rows:
+        ((_, found),) = data._read_file(tmp_path, row["file"], [row])
+        said = [mark for mark in found["phone"] if mark != data.SILENCE]
+        assert len(said) == pytest.approx(10 * len(row["phonemes"]), abs=3)
+        voiced = found["f0"][found["f0"] > 0]
+        assert np.median(voiced) == pytest.approx(
+            200 if row["voice"] == "af_toy" else 150, rel=0.03
+        )

@@ -1,0 +1,156 @@
+"""More speech: a teacher speaks sentences in its own voices and in mixtures of them.
+
+The teacher is Kokoro-82M as an ONNX file. Its graph computes how long every phoneme lasts but does
+not tell, so that value is made an output. Writes a corpus that `training.data` reads. Knows no
+student.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosyserve.contracts import SAMPLE_RATE
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Wave = npt.NDArray[np.float32]
+Speak = Callable[[str, Wave], tuple[Wave, list[int]]]  # phonemes, style -> samples, durations
+
+STYLE = 256  # values; a voice has a row of them for every number of phonemes
+PAUSE = SAMPLE_RATE // 10  # between utterances of a file
+KEPT_SILENCE = 1920  # samples, at both ends
+FRAME = 240
+SILENT = 0.01  # of the loudest frame
+LEVEL = 10 ** (-22 / 20)  # of frames that are not silent
+SAME_SEX = 0.9  # of the mixtures
+COLUMNS = ("id", "file", "start", "samples", "lang", "voice", "text")
+COLUMNS += ("phonemes", "durations", "trim")
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """A voice, or several in parts that add up to one."""
+
+    name: str
+    parts: dict[str, float]
+
+    def style(self, voices: dict[str, Wave], phonemes: int) -> Wave:
+        rows = [
+            part * voices[name][min(phonemes, len(voices[name]) - 1)]
+            for name, part in self.parts.items()
+        ]
+        return np.sum(rows, axis=0, dtype=np.float32)
+
+
+def mixtures(names: list[str], count: int, draw: random.Random) -> list[Speaker]:
+    """Speakers of two or three voices; the second letter of a name says the sex."""
+    found = []
+    for number in range(count):
+        first = draw.choice(names)
+        alike = draw.random() < SAME_SEX
+        others = [n for n in names if n != first and (n[1] == first[1]) == alike]
+        chosen = [first, *draw.sample(others, min(len(others), draw.choice((1, 1, 2))))]
+        weights = [draw.uniform(0.3, 1.0) for _ in chosen]
+        parts = {name: w / sum(weights) for name, w in zip(chosen, weights, strict=True)}
+        found.append(Speaker(f"mix_{number:03d}", parts))
+    return found
+
+
+def trimmed(wave: Wave) -> tuple[Wave, int]:
+    """With little silence at both ends and at one level; how many samples were cut in front."""
+    frames = len(wave) // FRAME
+    loud = np.sqrt(np.square(wave[: frames * FRAME].reshape(frames, FRAME)).mean(1))
+    heard = np.flatnonzero(loud > SILENT * loud.max())
+    first = max(0, int(heard[0]) * FRAME - KEPT_SILENCE)
+    end = min(len(wave), (int(heard[-1]) + 1) * FRAME + KEPT_SILENCE)
+    cut = wave[first:end] * (LEVEL / np.sqrt(np.square(loud[heard]).mean()))
+    return (cut * min(1.0, 0.95 / np.abs(cut).max())).astype(np.float32), first
+
+
+def telling_durations(model: ModelProto) -> ModelProto:
+    """The same graph with the length of every phoneme, in frames of 600 samples, as an output."""
+    import onnx
+
+    clipped = next(node.output[0] for node in model.graph.node if node.op_type == "Clip")
+    model.graph.output.append(onnx.helper.make_empty_tensor_value_info(clipped))
+    return model
+
+
+class Teacher:
+    def __init__(self, model: Path, symbols: dict[str, int]) -> None:
+        import onnx
+        import onnxruntime
+
+        graph = telling_durations(onnx.load(model)).SerializeToString()
+        self._session = onnxruntime.InferenceSession(graph)
+        self._names = [given.name for given in self._session.get_inputs()]
+        self._symbols = symbols
+
+    def __call__(self, phonemes: str, style: Wave) -> tuple[Wave, list[int]]:
+        ids = [0, *(self._symbols[mark] for mark in phonemes), 0]
+        given: list[Any] = [np.array([ids]), style[None], np.ones(1, np.float32)]
+        wave, durations = self._session.run(None, dict(zip(self._names, given, strict=True)))
+        return wave.ravel(), durations.ravel().astype(int).tolist()
+
+
+def speak(
+    teacher: Speak,
+    sentences: list[tuple[str, str]],
+    speakers: list[Speaker],
+    voices: dict[str, Wave],
+    out: Path,
+) -> None:
+    """The speakers in turn, a file each."""
+    import soundfile
+
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "index.tsv").open("w", encoding="utf-8") as stream:
+        stream.write("\t".join(COLUMNS) + "\n")
+        for turn, speaker in enumerate(speakers):
+            pieces, start = [np.zeros(PAUSE, np.float32)], PAUSE
+            for number in range(turn, len(sentences), len(speakers)):
+                text, phonemes = sentences[number]
+                wave, durations = teacher(phonemes, speaker.style(voices, len(phonemes)))
+                wave, trim = trimmed(wave)
+                row = (f"t{number:06d}", f"{speaker.name}.flac", start, len(wave), "en")
+                row += (speaker.name, text, phonemes, " ".join(map(str, durations)), trim)
+                stream.write("\t".join(map(str, row)) + "\n")
+                pieces += [wave, np.zeros(PAUSE, np.float32)]
+                start += len(wave) + PAUSE
+            soundfile.write(out / f"{speaker.name}.flac", np.concatenate(pieces), SAMPLE_RATE)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, required=True, help="Kokoro-82M, ONNX")
+    parser.add_argument("--voices", type=Path, required=True, help="folder of its .bin files")
+    parser.add_argument("--symbols", type=Path, required=True, help="JSON: phoneme mark to number")
+    parser.add_argument("--sentences", type=Path, required=True, help="JSON: [text, phonemes], …")
+    parser.add_argument("--own", nargs="*", default=[], help="voices that speak unmixed")
+    parser.add_argument("--mixtures", type=int, default=480)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    voices = {
+        file.stem: np.fromfile(file, np.float32).reshape(-1, STYLE)
+        for file in sorted(given.voices.glob("*.bin"))
+    }
+    speakers = [Speaker(name, {name: 1.0}) for name in given.own]
+    speakers += mixtures(list(voices), given.mixtures, random.Random(given.seed))
+    teacher = Teacher(given.model, json.loads(given.symbols.read_text("utf-8")))
+    sentences = [(text, sounds) for text, sounds in json.loads(given.sentences.read_text("utf-8"))]
+    speak(teacher, sentences, speakers, voices, given.out)
+
+
+if __name__ == "__main__":
+    main()

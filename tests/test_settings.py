@@ -44,7 +44,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
         ("PORT", "http"),
         ("SLOTS", "-1"),
         ("PROFILE", "speed"),
-        ("DTYPE", "int8"),
+        ("DTYPE", "int4"),
         ("MAX_REQUEST_SECONDS", "-1"),
     ],
 )

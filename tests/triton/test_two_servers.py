@@ -169,7 +169,7 @@ def test_a_server_that_hangs_is_left_out_until_it_is_back(pair: Pair) -> None:
             assert {type(result) for result in found} == {WorkerError, int}
         finally:
             os.kill(process.pid, signal.SIGCONT)
-        await until(lambda: engine._servers[0].ready)
+        await until(lambda: engine._servers[0].ready, 60.0)  # it may have work to end
 
     run(pair, hang)
 

@@ -13,6 +13,7 @@ from benchmarks.gpu.speech import crowd_of
 from cosyserve.contracts import CosyError, Sampling
 from cosyserve.engine.flow_steps import FlowSteps
 from cosyserve.engine.lane import Lane
+from cosyserve.engine.lm_steps import TILE
 from cosyserve.engine.token2wav import Token2Wav
 from cosyserve.models import drawing
 from cosyserve.models.flow import Flow, FlowPrompt
@@ -152,7 +153,7 @@ def int8_agreement(bench: Bench) -> dict[str, float]:
     """Weights in eight bits against bfloat16, over histories of random tokens: relative error of
     the logits, and the share of equal first choices. Random weights hardly prefer any, so that
     trained ones agree more often."""
-    config, count, held = bench.lm.config, bench.few(200, 4), 64
+    config, count, held = bench.lm.config, bench.few(200, 4), 2 * TILE
     found = []
     for eight_bits in (False, True):
         bench.lm.eight_bits = eight_bits
@@ -164,8 +165,9 @@ def int8_agreement(bench: Bench) -> dict[str, float]:
         rows = []
         for seed in range(count):
             ids = torch.tensor(bench.random_tokens(seed, held), device=bench.device)
-            slot, start, size = torch.tensor([[0], [0], [held]], device=bench.device)
-            kernels.prompt(ids + config.text_vocab, slot, start, size, cache, 256)
+            tiles = torch.tensor([[0, 0], [0, TILE]], device=bench.device)
+            size = torch.tensor([held], device=bench.device)
+            kernels.prompt(ids + config.text_vocab, *tiles, size - 1, cache, 256)
             rows.append(kernels.logits(ids[:1] + config.text_vocab, size, cache, 256))
         found.append(torch.cat(rows))
     wanted, ours = found

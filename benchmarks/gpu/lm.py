@@ -10,6 +10,7 @@ from benchmarks.gpu.bench import PROMPT_POSITIONS, Bench
 from cosyserve.contracts import Sampling
 from cosyserve.engine.generation import Generation, WholeText
 from cosyserve.engine.lm_runner import LMRunner
+from cosyserve.engine.lm_steps import Piece
 from cosyserve.models.config import LMConfig
 
 HELD = 200  # positions that rows hold when a step is timed
@@ -80,7 +81,7 @@ def prefill_110_ms(bench: Bench) -> float:
     ids = [bench.lm.config.sos] * PROMPT_POSITIONS
 
     def run() -> None:
-        made._steps.prefill(0, ids, 0, Sampling().top_k, end=True)
+        made._steps.prefill([Piece(0, ids, 0, True)], Sampling().top_k)
 
     with torch.inference_mode(), made.lane.here():
         return bench.wall_ms("prefill_110", run, bench.few(50, 2))

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from cosyserve.contracts import AudioChunk, CosyError
 from cosyserve.engine.scheduler import Scheduler
-from tests.engine.mocks import CountingLM, Hummed, HummingToken2Wav, mock_scheduler, request
+from tests.engine.mocks import (
+    CountingLM,
+    Hummed,
+    Humming,
+    HummingToken2Wav,
+    mock_scheduler,
+    request,
+)
 
 Heard = list[AudioChunk | CosyError]
 
@@ -16,17 +24,22 @@ class SlowToken2Wav(HummingToken2Wav):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queued: dict[bool, Hummed] = {}  # by urgency
+        self.queued: dict[bool, list[Hummed]] = {}  # by urgency
+        self.rows = 100  # that fit in a call
+
+    def room(self, voicings: Sequence[Humming], tokens: Sequence[Sequence[int]]) -> int:
+        return min(self.rows, len(voicings))
 
     def start(self, *args: Any, urgent: bool) -> Hummed:
-        assert urgent not in self.queued, "a lane has one call at a time"
         hummed = super().start(*args, urgent=urgent)
         hummed.ready = False
-        self.queued[urgent] = hummed
+        self.queued.setdefault(urgent, []).append(hummed)
         return hummed
 
     def finish(self, urgent: bool) -> None:
-        self.queued.pop(urgent).ready = True
+        self.queued[urgent].pop(0).ready = True
+        if not self.queued[urgent]:
+            del self.queued[urgent]
 
 
 def slow() -> tuple[Scheduler, SlowToken2Wav, CountingLM]:
@@ -90,6 +103,60 @@ def test_a_first_chunk_does_not_wait_for_a_later_one() -> None:
     token2wav.finish(True)
     scheduler.step()
     assert (len(old), len(new)) == (1, 1)
+
+
+def test_whole_texts_do_not_stand_before_a_first_chunk() -> None:
+    scheduler, token2wav, _ = slow()
+    found: Heard = []
+    scheduler.open(request("whole", 20, stream=False), lambda _: None)
+    until(scheduler, token2wav, False)
+    scheduler.open(request("stream", 60), found.append)
+    until(scheduler, token2wav, True)
+    token2wav.finish(True)
+    scheduler.step()
+    assert len(found) == 1
+    assert token2wav.calls == [["whole"], ["stream"]]
+
+
+def test_listeners_who_run_dry_go_before_a_whole_text() -> None:
+    scheduler, _, _, clock = mock_scheduler()
+    stream = scheduler.open(request("stream", 200), lambda _: None)
+    while stream.first_sent is None:
+        scheduler.step()
+    whole = scheduler.open(request("whole", 2, stream=False), lambda _: None)
+    while not (whole.utterances[0].ready and stream.utterances[0].ready):
+        scheduler._admit()
+        scheduler._advance_lm()
+    assert stream.slack(clock()) == 1.0
+    assert scheduler._chunks.due(scheduler.running) == [whole]
+    clock.pass_by(0.8)
+    assert scheduler._chunks.due(scheduler.running) == [stream]
+
+
+def test_calls_that_are_full_are_queued_two_at_a_time() -> None:
+    scheduler, token2wav, _ = slow()
+    token2wav.rows = 1
+    heard: list[Heard] = [[] for _ in range(4)]
+    for number, found in enumerate(heard):
+        scheduler.open(request(f"{number}", 5, stream=False), found.append)
+    until(scheduler, token2wav, False)
+    for _ in range(5):
+        scheduler.step()
+    assert token2wav.calls == [["0"], ["1"]]
+    token2wav.finish(False)
+    scheduler.step()
+    scheduler.step()
+    assert token2wav.calls == [["0"], ["1"], ["2"]]
+    assert [len(found) for found in heard] == [1, 0, 0, 0]
+    for _ in range(2):
+        token2wav.finish(False)
+        scheduler.step()
+    scheduler.step()
+    assert token2wav.calls[3:] == [["3"]], "the last one had no company to wait for"
+    token2wav.finish(False)
+    scheduler.step()
+    assert [len(found) for found in heard] == [1, 1, 1, 1]
+    scheduler.check_idle()
 
 
 def test_leaving_while_a_chunk_is_computed() -> None:

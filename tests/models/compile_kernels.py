@@ -89,6 +89,7 @@ compiles(
     (half, whole, "*i64", "*i64", half, half, *place),
     width=64,
     pdl=True,
+    bq=32,
     bh=16,
     bd=32,
 )
@@ -124,13 +125,14 @@ compiles(
 
 # Those of flow and vocoder, for few rows and for many.
 common: dict[str, Any] = {"exact": False, "pdl": True}
-for bm, bn, turns in ((32, 128, 1), (128, 64, 12)):
+for bm, bn, once in ((32, 128, True), (128, 64, False)):
     compiles(
         norm_rows._norm_linear,
-        (half, half, whole, whole, half, number, number, "fp32"),
+        (half, half, whole, whole, half, *[number] * 3, "fp32"),
         8,
-        **common | {"size": 256, "gelu": True, "bm": bm, "bn": bn, "bk": 256, "turns": turns},
+        **common | {"size": 256, "act": "gelu", "once": once, "bm": bm, "bn": bn, "bk": 256},
     )
+compiles(norm_rows._normalise, (half, half, number, "fp32"), size=256, bm=8, bk=256, pdl=True)
 for bm, bn, bk, halves in ((16, 64, 512, True), (64, 128, 64, False)):
     tile = common | {"bm": bm, "bn": bn, "bk": bk}
     compiles(
@@ -147,7 +149,7 @@ for bm, bn, bk, halves in ((16, 64, 512, True), (64, 128, 64, False)):
     compiles(
         chunk_attention._attend,
         (half, "*i64", "*i64", half, number, "fp32"),
-        **common | {"heads": 8, "width": 64, "bq": 64, "bk": bn, "bd": 64},
+        **common | {"heads": 8, "width": 64, "clear": not halves, "bq": 64, "bk": bn, "bd": 64},
     )
 compiles(
     euler._euler,
@@ -159,11 +161,13 @@ compiles(
     bt=8,
     bc=128,
 )
+compiles(euler._count, ("*i64", number), pdl=True)
 compiles(
     rows._norm_mish,
-    (*[half] * 4, "*i64", half, number, "fp32"),
+    (*[half] * 4, "*i64", half, half, *[number] * 3, "fp32"),
     pdl=True,
     size=256,
+    timed=True,
     adds=True,
     bm=8,
     bk=256,

@@ -91,14 +91,33 @@ def test_a_piece_of_a_prompt_is_that_of_the_plain_module(
         for cache in caches:
             getattr(cache, part).copy_(filled)
     ids = torch.randint(0, CONFIG.vocab, (48,), device=DEVICE)
-    slot, begin, count = torch.tensor([[2], [start], [41]], device=DEVICE)
-    found = kernels.prompt(ids, slot, begin, count, caches[0], 128)
-    hidden = lm.extend(ids[None], begin, caches[1], 128, slot)
+    tiles = torch.tensor([[2, 2], [start, start + 32]], device=DEVICE)
+    found = kernels.prompt(ids, *tiles, torch.tensor([40], device=DEVICE), caches[0], 128)
+    hidden = lm.extend(ids[None], tiles[1, :1], caches[1], 128, tiles[0, :1])
     wanted = lm.logits(hidden[0, 40:41])
     assert (found - wanted).norm() <= tolerance * wanted.norm()
     for part in ("keys", "values"):
         written, reference = (getattr(cache, part).float() for cache in caches)
         torch.testing.assert_close(written, reference, atol=3 * tolerance, rtol=0)
+
+
+def test_prompts_of_several_rows_are_fed_in_one_launch() -> None:
+    lm, kernels = made(torch.float32)
+    caches = [KVCache.empty(CONFIG, 4, 64, device=DEVICE) for _ in range(2)]
+    ids = torch.randint(0, CONFIG.vocab, (96,), device=DEVICE)
+    slots, starts = torch.tensor([[1, 1, 2], [0, 32, 5]], device=DEVICE)
+    last = torch.tensor([39, 64 + 20], device=DEVICE)
+    found = kernels.prompt(ids, slots, starts, last, caches[0], 64)
+    for row, (first, end, tile) in enumerate(((0, 40, 0), (64, 85, 2))):
+        place = starts[tile : tile + 1], caches[1], 64, slots[tile : tile + 1]
+        wanted = lm.logits(lm.extend(ids[None, first:end], *place)[0, -1:])
+        assert (found[row] - wanted).norm() <= 1e-4 * wanted.norm()
+        slot, begin, length = int(slots[tile]), int(starts[tile]), end - first
+        for part in ("keys", "values"):
+            written, reference = (
+                getattr(cache, part)[:, slot, :, begin : begin + length] for cache in caches
+            )
+            torch.testing.assert_close(written, reference, atol=3e-4, rtol=0)
 
 
 def lines(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -132,6 +151,7 @@ def test_a_draw_is_that_of_the_plain_function() -> None:
             kernels.draw(logits.flip(0).contiguous(), ints, floats, outcome, backwards, 32)
         else:
             kernels.draw(logits, ints, floats, outcome, None, 32)
+            reference[:, drawing.LENGTH] += reference[:, drawing.ACTIVE]  # of what was fed
         assert torch.equal(outcome[:, 0], wanted[:, 0])
         torch.testing.assert_close(outcome[1:, 1], wanted[1:, 1], atol=1e-5, rtol=0)
         assert torch.equal(ints[1:], reference[1:])
@@ -191,4 +211,4 @@ def test_they_compile_for_a_hopper_gpu(tmp_path: Path) -> None:
         [sys.executable, script], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert len(done.stdout.split()) == 23
+    assert len(done.stdout.split()) == 25

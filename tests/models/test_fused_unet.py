@@ -37,7 +37,7 @@ def _exact_reference() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(("some", "many"), [(1 << 20, 1 << 20), (0, 1 << 20), (0, 0)])
+@pytest.mark.parametrize("known", [0, 1, 2, 3])  # few rows, some, many, most
 @pytest.mark.parametrize(
     ("dtype", "tolerance", "chunk"), [(torch.float32, 1e-4, 20), (torch.bfloat16, 2e-2, 1 << 20)]
 )
@@ -46,14 +46,13 @@ def test_an_estimate_is_that_of_the_plain_module(
     dtype: torch.dtype,
     tolerance: float,
     chunk: int,
-    some: int,
-    many: int,
+    known: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from cosyserve.models.kernels import rows
 
-    monkeypatch.setattr(rows, "SOME", some)
-    monkeypatch.setattr(rows, "MANY", many)
+    for number, name in enumerate(("SOME", "MANY", "MOST")):
+        monkeypatch.setattr(rows, name, 0 if number < known else 1 << 20)
     torch.manual_seed(0)
     unet = UNet(UNetConfig("unet", 32, 2, 16, 1, 1), MEL).eval().to(DEVICE, dtype)
     x, mu, prompt = (torch.randn(2, MEL, FRAMES).to(DEVICE, dtype) for _ in range(3))
@@ -107,7 +106,7 @@ def test_the_quick_gelu_is_near_the_true_one() -> None:
     x, ones = torch.randn(3, 16, device=DEVICE), torch.ones(16, device=DEVICE)
     bias = torch.linspace(-12, 12, 1000, device=DEVICE)
     layer = normed((ones, 0 * ones, 1e-5), torch.zeros(1000, 16, device=DEVICE), bias)
-    found = norm_linear(x, layer, gelu=True, exact=False)
+    found = norm_linear(x, layer, act="gelu", exact=False)
     torch.testing.assert_close(found, F.gelu(bias).expand(3, -1), atol=1e-4, rtol=1e-5)
 
 

@@ -1,7 +1,7 @@
 """Sessions' chunks on their way through the token2wav: which go next, and those that have come out.
 
-Knows no LM and no sink. First chunks go before later ones, later ones in the order in which
-listeners would run dry. Where the token2wav allows it, first chunks don't wait for later ones.
+Knows no LM and no sink. First chunks of streams go before later ones and whole texts, these in the
+order in which listeners would run dry. Where the token2wav allows it, first chunks don't wait.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Protocol
 from cosyserve.contracts import Floats
 from cosyserve.engine.session import Session, Utterance
 from cosyserve.engine.token2wav import Spoken, Voicing
+
+QUEUED = 2  # calls with later chunks, if the first leaves enough for another: a GPU never waits
 
 
 class Speech(Protocol):
@@ -57,57 +59,56 @@ class Chunks:
     def __init__(self, token2wav: Speech, clock: Callable[[], float]) -> None:
         self.token2wav, self.clock = token2wav, clock
         self.seconds = 0.0  # that chunks took
-        self._jobs: dict[bool, Job] = {}  # by whether they are first ones
+        self._jobs: dict[bool, list[Job]] = {True: [], False: []}  # by whether they are first ones
 
     def __bool__(self) -> bool:
         """Whether any are on their way."""
-        return bool(self._jobs)
+        return any(self._jobs.values())
 
     @property
     def first(self) -> bool:
         """Whether first ones are."""
-        return True in self._jobs
+        return bool(self._jobs[True])
 
     def due(self, running: Sequence[Session]) -> list[Session]:
         """Sessions whose next chunk can be computed now, in one call."""
         for first in (True, False):
-            if first in self._jobs:
-                continue
-            chosen = self._due(running, first)
-            if chosen:
-                return chosen
+            queued = len(self._jobs[first])
+            if queued < (1 if first else QUEUED):
+                chosen, left = self._due(running, first)
+                if chosen and (left or not queued):
+                    return chosen
         return []
 
     def start(self, sessions: Sequence[Session]) -> None:
         utterances = [(session, session.utterances[0]) for session in sessions]
-        first = sessions[0].first_sent is None
-        self._jobs[first] = self._started(utterances, first)
+        first = sessions[0].urgent
+        self._jobs[first].append(self._started(utterances, first))
 
     def finished(self) -> list[tuple[Session, Floats | Exception]]:
         """What has come out since the last call."""
         found: list[tuple[Session, Floats | Exception]] = []
-        for first, job in list(self._jobs.items()):
-            if job.spoken.ready:
-                del self._jobs[first]
-                found += self._heard(job, first)
+        for first, jobs in self._jobs.items():
+            while jobs and jobs[0].spoken.ready:
+                found += self._heard(jobs.pop(0), first)
         return found
 
-    def _due(self, running: Sequence[Session], first: bool) -> list[Session]:
+    def _due(self, running: Sequence[Session], first: bool) -> tuple[list[Session], int]:
+        """Those to compute next, and how many are left for another call."""
         now = self.clock()
-        job = self._jobs.get(not first)
-        taken = {session for session, _ in job.utterances} if job else set()
+        jobs = itertools.chain(*self._jobs.values())
+        taken = {session for job in jobs for session, _ in job.utterances}
         ready = [
             session
             for session in running
-            if (session.first_sent is None) == first
-            and session not in taken
-            and session.utterances[0].ready
+            if session.urgent == first and session not in taken and session.utterances[0].ready
         ]
         ready.sort(key=lambda s: (s.slack(now), s.number))
         same = [s for s in ready if s.request.stream == ready[0].request.stream]
         utterances = [session.utterances[0] for session in same]
         voicings, tokens = [u.voicing for u in utterances], [u.due() for u in utterances]
-        return same[: self.token2wav.room(voicings, tokens)] if same else []
+        room = self.token2wav.room(voicings, tokens) if same else 0
+        return same[:room], len(same[room:])
 
     def _started(self, utterances: list[tuple[Session, Utterance]], first: bool) -> Job:
         begun = self.clock()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.engine.lane import Lane
-from cosyserve.models.flow import Flow, FlowBatch, FlowPrompt, FlowState
+from cosyserve.models.flow import Flow, FlowBatch, FlowPrompt, FlowState, fused_encoder
 from cosyserve.models.flow.cfm import doubled, euler, schedule
 from cosyserve.models.flow.fused_unet import FusedUNet, fused, inputs
 from cosyserve.models.flow.masks import valid
@@ -65,6 +65,8 @@ class FlowSteps:
             self._at = torch.zeros(1, dtype=torch.long, device=device)  # number of the Euler step
             self._chunk = torch.zeros(1, dtype=torch.long, device=device)  # frames of the mask's
             self._fused = fused(flow.estimator, times)
+            longest = max((size for _, size in self.shapes), default=1)
+            self._encoder = fused_encoder.fused(flow.encoder, longest) or flow.encoder
             self._memory: dict[str, Tensor] = {}
             for _ in range(2):  # once for the sizes, once for views of what is large enough
                 self._buffers = {shape: self._made(*shape) for shape in self.shapes}
@@ -143,7 +145,7 @@ class FlowSteps:
         given, encoded = buffers.counts
         inside = valid(encoded, size)
         batch = FlowBatch(buffers.tokens, given, (), inside, size, buffers.prompt, buffers.speaker)
-        buffers.mu.copy_(doubled(flow.conditions(batch, streaming), guidance))
+        buffers.mu.copy_(doubled(flow.conditions(batch, streaming, self._encoder), guidance))
         buffers.voice.copy_(doubled(flow.speaker(batch.speaker), guidance))
         buffers.condition.copy_(doubled(batch.prompt, guidance))
         buffers.frames.copy_((FRAMES_PER_TOKEN * encoded).repeat(2 if guidance else 1))
@@ -167,7 +169,6 @@ class FlowSteps:
             self._fused_step(self._fused, buffers)
         else:
             self._plain_step(buffers)
-        self._at.add_(1).remainder_(self.flow.config.steps)
 
     def _fused_step(self, unet: FusedUNet, buffers: Buffers) -> None:
         from cosyserve.models.kernels.euler import euler
@@ -189,6 +190,7 @@ class FlowSteps:
         t, dt = (table.index_select(0, self._at)[0] for table in (self._times, self._strides))
         x = euler(velocity, buffers.x, *conditions, t, dt, 0, flow.config.guidance)
         buffers.x.copy_(x)
+        self._at.add_(1).remainder_(flow.config.steps)
 
     def _made(self, rows: int, size: int) -> Buffers:
         config, dtype = self.flow.config, self.flow.encoder_proj.weight.dtype

@@ -16,7 +16,7 @@ import torch
 from cosyserve.contracts import CosyError
 from cosyserve.engine.generation import Generation
 from cosyserve.engine.lane import URGENT, Lane, Reading
-from cosyserve.engine.lm_steps import PIECES, LMSteps
+from cosyserve.engine.lm_steps import PIECES, TILE, LMSteps, Piece
 from cosyserve.models.lm import SpeechLM
 
 PREFILL = PIECES[-1]  # prompt positions fed per step, of one row or several
@@ -114,23 +114,24 @@ class LMRunner:
 
     def _prefill(self, decoded: set[int]) -> tuple[bool, list[tuple[Generation, int]]]:
         """Whether anything was fed, and the rows whose prompt has come to its end."""
-        room, ended = PREFILL, []
+        room, pieces, ended = PREFILL, [], []
         for slot, row in enumerate(self.rows):
-            if slot in decoded or not row.pending or row.finish or not room:
+            if slot in decoded or not row.pending or row.finish or room <= 0:
                 continue
-            piece = row.pending[:room]
-            if row.length + len(piece) > self.positions:
+            ids = row.pending[:room]
+            if row.length + len(ids) > self.positions:
                 raise CosyError(f"an utterance outgrew its {self.positions} positions")
-            room -= len(piece)
-            del row.pending[: len(piece)]
+            del row.pending[: len(ids)]
             if row.led:
                 self._steps.place(slot, row, 0, active=False)
-            end = not row.pending
-            self._steps.prefill(slot, piece, row.length, row.sampling.top_k, end=end)
-            row.length += len(piece)
-            if end:
+            pieces.append(Piece(slot, ids, row.length, not row.pending))
+            room -= TILE * pieces[-1].tiles
+            row.length += len(ids)
+            if not row.pending:
                 ended.append((row, slot))
-        return room < PREFILL, ended
+        if pieces:
+            self._steps.prefill(pieces, max(self.rows[p.slot].sampling.top_k for p in pieces))
+        return bool(pieces), ended
 
     def _collect(self, keep: int) -> None:
         """Hands over what was drawn, but for the newest steps, which may still be computed."""

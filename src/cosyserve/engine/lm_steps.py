@@ -1,4 +1,4 @@
-"""What one launch of the speech LM computes: a token for the first rows, or a piece of a prompt.
+"""What one launch of the speech LM computes: a token for the first rows, or pieces of prompts.
 
 Knows no request. All that a step needs to know of a row stays on the device, one line per slot, and
 a step leaves it ready for the next; the host only reads what was drawn. Shapes are static and no
@@ -8,6 +8,7 @@ number is looked at, so that every step can be captured as a CUDA graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -21,10 +22,25 @@ from cosyserve.models.fused_lm import fused
 from cosyserve.models.lm import KVCache, SpeechLM
 
 MOST = 64  # the top_k that captured steps allow; others are computed step by step
-PIECES = (16, 32, 64, 128, 256)  # lengths of a prompt's pieces
+PIECES = (16, 32, 64, 128, 256)  # lengths of prompts' pieces, together
+TILE = 32  # ids of a launch that belong to one row: the kernels' QUERIES
 SPAN = 64  # the cache is looked at in multiples of this
 
 Shape = tuple[str, int, int, int]  # kind, rows or length of the piece, span, most
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Of a prompt: ids for the row in a slot, which holds `start` positions."""
+
+    slot: int
+    ids: Sequence[int]
+    start: int
+    end: bool  # of the prompt: the first token is drawn, and the row is active
+
+    @property
+    def tiles(self) -> int:
+        return -(-len(self.ids) // TILE)
 
 
 class LMSteps:
@@ -35,15 +51,17 @@ class LMSteps:
         self.spans = (*_doubling(4 * SPAN, positions), positions)
         device = weight.device
         with lane.here():
+            # The last line is that of rows that nobody asked for.
             self.cache = KVCache.empty(
-                lm.config, slots, positions, device=device, dtype=weight.dtype
+                lm.config, slots + 1, positions, device=device, dtype=weight.dtype
             )
-            self._ints = torch.zeros(slots, INTS, dtype=torch.long, device=device)
-            self._floats = torch.zeros(slots, FLOATS, dtype=torch.float64, device=device)
-            self._piece = torch.tensor((0, 0, 1, 0), device=device)  # slot, start, count, end
-            self._ids = torch.zeros(1, PIECES[-1], dtype=torch.long, device=device)
+            self._ints = torch.zeros(slots + 1, INTS, dtype=torch.long, device=device)
+            self._floats = torch.zeros(slots + 1, FLOATS, dtype=torch.float64, device=device)
+            self._ids = torch.zeros(PIECES[-1], dtype=torch.long, device=device)
+            # Slot and first position of each tile; slot, length, going on and last id of each row.
+            self._pieces = torch.zeros(6, PIECES[-1] // TILE, dtype=torch.long, device=device)
             # Of each slot, the id drawn last (-1: the logits were no numbers) and its log-prob.
-            self._outcome = torch.zeros(slots, 2, dtype=torch.float64, device=device)
+            self._outcome = torch.zeros(slots + 1, 2, dtype=torch.float64, device=device)
             self._fused = fused(lm, positions)
         self._captured: dict[Shape, Callable[[], None]] = {}
 
@@ -86,12 +104,32 @@ class LMSteps:
             ("decode", self.lane.fit(rows, self.batches), self._span(reach), self._most(top_k))
         )
 
-    def prefill(self, slot: int, ids: Sequence[int], start: int, top_k: int, *, end: bool) -> None:
-        """Feeds a piece of a prompt. At its end the first token is drawn, and the row is active."""
+    def prefill(self, pieces: Sequence[Piece], top_k: int) -> None:
+        """Feeds pieces of prompts, of PIECES[-1] ids at most: one launch for all where the kernels
+        compute, which know several rows."""
+        if self._fused:
+            self._feed(pieces, top_k)
+        else:
+            for piece in pieces:
+                self._feed([piece], top_k)
+
+    def _feed(self, pieces: Sequence[Piece], top_k: int) -> None:
+        ids: list[int] = []
+        tiles: list[tuple[int, int]] = []
+        rows: list[tuple[int, int, int, int]] = []
+        for piece in pieces:
+            ids += [0] * (TILE * len(tiles) - len(ids))  # every row begins with a tile
+            tiles += [(piece.slot, piece.start + TILE * n) for n in range(piece.tiles)]
+            ids += piece.ids
+            length = piece.start + len(piece.ids)
+            rows.append((piece.slot, length, int(piece.end), len(ids) - 1))
+        nobody, most = self.slots, self._pieces.shape[1]
+        tiles += [(nobody, 0)] * (most - len(tiles))
+        rows += [(nobody, 0, 0, 0)] * (most - len(rows))
+        self.lane.write(self._pieces, [*zip(*tiles, strict=True), *zip(*rows, strict=True)])
+        self.lane.write(self._ids[: len(ids)], ids)
         size = self.lane.fit(len(ids), PIECES)
-        self.lane.write(self._piece, (slot, start, len(ids), int(end)))
-        self.lane.write(self._ids[0, : len(ids)], ids)
-        reach = min(start + size, self.positions)
+        reach = max(piece.start + min(size, TILE * piece.tiles) for piece in pieces)
         self._run(("prefill", size, self._span(reach), self._most(top_k)))
 
     @property
@@ -129,29 +167,30 @@ class LMSteps:
         else:
             hidden = self.lm.extend(tokens[:, None], lengths, self.cache, span)
             logits = self.lm.logits(hidden[:, 0])
-        lengths += self._ints[:rows, ACTIVE]
         self._draw(logits, None, most)
 
     def _prefill(self, size: int, span: int, most: int) -> None:
-        slot, start, count, end = self._piece[:, None].unbind()
-        ids = self._ids[:, :size]
+        count = -(-size // TILE) if self._fused else 1
+        slots, starts, rows, lengths, active, last = self._pieces[:, :count]
+        ids = self._ids[:size]
         if self._fused:
-            logits = self._fused.prompt(ids[0], slot, start, count, self.cache, span)
+            logits = self._fused.prompt(ids, slots, starts, last, self.cache, span)
         else:
-            hidden = self.lm.extend(ids, start, self.cache, span, slot)
-            logits = self.lm.logits(hidden[0].index_select(0, count - 1))
-        self._ints[:, LENGTH].index_copy_(0, slot, start + count)
-        self._ints[:, ACTIVE].index_copy_(0, slot, end)
-        self._draw(logits, slot, most)
+            hidden = self.lm.extend(ids[None], starts, self.cache, span, slots)
+            logits = self.lm.logits(hidden[0].index_select(0, last))
+        self._ints[:, LENGTH].index_copy_(0, rows, lengths)
+        self._ints[:, ACTIVE].index_copy_(0, rows, active)
+        self._draw(logits, rows, most)
 
     def _draw(self, logits: Tensor, slots: Tensor | None, most: int) -> None:
-        """Rows of logits belong to the given slots, or to the first ones."""
+        """Rows of logits belong to the given slots; or to the first ones, fed one position each."""
         lines = self._ints, self._floats
         if self._fused and most <= MOST:
             self._fused.draw(logits, *lines, self._outcome, slots, most)
         elif slots is None:
             ints, floats = (kept[: len(logits)] for kept in lines)
             self._outcome[: len(logits)] = draw(logits, ints, floats, self.lm.config, most)
+            ints[:, LENGTH] += ints[:, ACTIVE]
         else:
             ints, floats = (kept.index_select(0, slots) for kept in lines)
             found = draw(logits, ints, floats, self.lm.config, most)

@@ -14,6 +14,8 @@ from cosyserve.engine.generation import Generation
 from cosyserve.engine.hops import NEVER, hop_ends, is_last
 from cosyserve.engine.token2wav import Voicing
 
+WHOLE_SLACK = 0.5  # listeners with less go before those who wait for a whole text
+
 Sink = Callable[[AudioChunk | CosyError], None]
 
 
@@ -93,8 +95,15 @@ class Session:
     attempts: int = 0
     done: bool = False
 
+    @property
+    def urgent(self) -> bool:
+        """Whether somebody waits for a first sound."""
+        return self.request.stream and self.first_sent is None
+
     def slack(self, now: float) -> float:
-        """Seconds of audio that a listener still has."""
+        """Seconds of audio that a listener still has; as if, of a text that is asked for whole."""
+        if not self.request.stream:
+            return WHOLE_SLACK
         played = 0.0 if self.first_sent is None else now - self.first_sent
         return self.samples / SAMPLE_RATE - played
 

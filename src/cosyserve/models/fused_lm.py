@@ -60,10 +60,10 @@ class FusedLM:
         return self.lm.logits(self._last_norm(x, delta))
 
     def prompt(
-        self, ids: Tensor, slot: Tensor, start: Tensor, count: Tensor, cache: KVCache, span: int
+        self, ids: Tensor, slots: Tensor, starts: Tensor, last: Tensor, cache: KVCache, span: int
     ) -> Tensor:
-        """Appends ids [T], of which count [1] matter, to row slot [1] that holds start [1]
-        positions -> float32 [1, classes] behind the last of them."""
+        """Feeds ids [T] in tiles of `prompt_attention.QUERIES`: tile n to row slots[n], from its
+        position starts[n] on -> float32 [B, classes] behind the ids number last [B]."""
         from cosyserve.models.kernels.prompt_attention import attend as attend_prompt
 
         config = self.lm.config
@@ -72,8 +72,8 @@ class FusedLM:
             return attend_prompt(
                 qkv.view(len(qkv), -1, config.head_dim),
                 self._rotary,
-                slot,
-                start,
+                slots,
+                starts,
                 cache.keys[layer],
                 cache.values[layer],
                 heads=config.heads,
@@ -81,7 +81,7 @@ class FusedLM:
                 exact=self.exact,
             )
 
-        x, delta = (part.index_select(0, count - 1) for part in self._many(ids, attend))
+        x, delta = (part.index_select(0, last) for part in self._many(ids, attend))
         return self.lm.logits(self._last_norm(x, delta))
 
     def draw(
@@ -93,7 +93,8 @@ class FusedLM:
         slots: Tensor | None,
         most: int,
     ) -> None:
-        """`drawing.draw` of the lines `slots`, or of the first ones, in one launch."""
+        """`drawing.draw` of the lines `slots` in one launch; or of the first ones, whose length
+        grows by what was fed."""
         from cosyserve.models.kernels.draw import draw
 
         draw(logits, ints, floats, outcome, slots, self.lm.config, most)

@@ -6,7 +6,7 @@ tokens so far (exact on the chunk grid); a streamed DiT flow keeps caches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,6 +20,9 @@ from cosyserve.models.flow.dit import DiT, DiTCache
 from cosyserve.models.flow.encoder import EncoderCache, UpsamplingConformer
 from cosyserve.models.flow.masks import attention_bias, valid
 from cosyserve.models.flow.unet import UNet
+
+# As `UpsamplingConformer.forward`.
+WholeRows = Callable[[Tensor, Tensor, Tensor | None, int, bool], Tensor]
 
 
 @dataclass(frozen=True)
@@ -122,10 +125,12 @@ class Flow(nn.Module):
             inside, FRAMES_PER_TOKEN * batch.size, chunk, self.encoder_proj.weight
         )
 
-    def conditions(self, batch: FlowBatch, streaming: bool) -> Tensor:
-        """What the tokens say about each frame: [B, mel, 2*size]."""
+    def conditions(
+        self, batch: FlowBatch, streaming: bool, encoder: WholeRows | None = None
+    ) -> Tensor:
+        """What the tokens say about each frame: [B, mel, 2*size]; by another encoder, perhaps."""
         x = self.input_embedding(batch.tokens)
-        frames = self.encoder(x, batch.lengths, batch.inside, batch.size, streaming)
+        frames = (encoder or self.encoder)(x, batch.lengths, batch.inside, batch.size, streaming)
         mu: Tensor = self.encoder_proj(frames).transpose(1, 2)
         return mu
 

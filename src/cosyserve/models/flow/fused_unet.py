@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.flow.unet import (
-    ConvBlock,
     ResNet,
     Stage,
     TransformerBlock,
@@ -44,7 +43,7 @@ class FusedUNet:
         time = unet.time_mlp["linear_2"](F.silu(time))
         down, *middle, up = (_Stage(stage, time) for stage in unet._stages())
         self._down, self._middle, self._up = down, middle, up
-        self._final = _Conv(unet.final_block.block["0"])
+        self._final = _conv(unet.final_block.block["0"])
         self._final_norm = _norm(unet.final_block.block["2"])
         self._proj = unet.final_proj.weight[:, :, 0].contiguous(), _bias(unet.final_proj)
 
@@ -79,9 +78,8 @@ class _Seen:
 class _Conv:
     """A causal convolution, its weight by tap."""
 
-    def __init__(self, conv: nn.Module) -> None:
-        assert isinstance(conv, nn.Conv1d)
-        self._weight, self._bias = conv.weight.permute(2, 0, 1).contiguous(), _bias(conv)
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        self._weight, self._bias = weight.permute(2, 0, 1).contiguous(), bias
 
     def __call__(self, x: Tensor, exact: bool) -> Tensor:
         from cosyserve.models.kernels.causal_conv import causal_conv
@@ -95,25 +93,23 @@ class _Stage:
         assert isinstance(resnet, ResNet)
         assert isinstance(blocks, nn.ModuleList)
         self._time = resnet.mlp(time)  # [steps, channels]
-        self._convs = [
-            (_Conv(block.block["0"]), _norm(block.block["2"]))
-            for block in (resnet.block1, resnet.block2)
-            if isinstance(block, ConvBlock)
-        ]
-        self._res = resnet.res_conv.weight[:, :, 0].contiguous(), _bias(resnet.res_conv)
+        self._enter = _entering(resnet)
+        self._again = _conv(resnet.block2.block["0"])
+        self._norms = [_norm(block.block["2"]) for block in (resnet.block1, resnet.block2)]
         self._blocks = [_Block(block) for block in blocks if isinstance(block, TransformerBlock)]
-        self._conv = _Conv(stage[2]) if len(stage) > 2 else None
+        self._conv = _conv(stage[2]) if len(stage) > 2 else None
 
     def transform(self, x: Tensor, seen: _Seen) -> Tensor:
         """x [B, T, C] -> [B, T, C], without the last convolution."""
-        from cosyserve.models.kernels.rows import linear_add, norm_mish
+        from cosyserve.models.kernels.rows import norm_mish
 
-        (first, first_norm), (second, second_norm) = self._convs
-        h = first(x, seen.exact)
+        batch, frames, _ = x.shape
+        first, second = self._norms
+        h, direct = self._enter(x, seen.exact).flatten(0, 1).chunk(2, dim=1)
+        h = norm_mish(h, first, self._time, seen.step).view(batch, frames, -1)
         shape = h.shape
-        h = norm_mish(h.flatten(0, 1), first_norm, self._time, seen.step).view(shape)
-        h = norm_mish(second(h, seen.exact).flatten(0, 1), second_norm, None, seen.step)
-        y = linear_add(x.flatten(0, 1), *self._res, h, exact=seen.exact)
+        h = self._again(h, seen.exact)
+        y = norm_mish(h.flatten(0, 1), second, None, seen.step, direct)
         for block in self._blocks:
             y = block(y, shape, seen)
         return y.view(shape)
@@ -144,11 +140,24 @@ class _Block:
         from cosyserve.models.kernels.rows import linear_add
 
         exact = seen.exact
-        qkv = norm_linear(x, self._qkv, gelu=False, exact=exact).view(*shape[:2], -1)
+        qkv = norm_linear(x, self._qkv, act="none", exact=exact).view(*shape[:2], -1)
         y = chunk_attention(qkv, seen.lengths, seen.chunk, self._heads, exact=exact)
         x = linear_add(y.flatten(0, 1), *self._out, x, exact=exact)
-        y = norm_linear(x, self._widen, gelu=True, exact=exact)
+        y = norm_linear(x, self._widen, act="gelu", exact=exact)
         return linear_add(y, *self._narrow, x, exact=exact)
+
+
+def _conv(conv: nn.Module) -> _Conv:
+    assert isinstance(conv, nn.Conv1d)
+    return _Conv(conv.weight, _bias(conv))
+
+
+def _entering(resnet: ResNet) -> _Conv:
+    """A ResNet block's first convolution, and beside it that of one frame: one launch."""
+    first, direct = resnet.block1.block["0"], resnet.res_conv
+    assert isinstance(first, nn.Conv1d)
+    weight = torch.cat((first.weight, F.pad(direct.weight, (first.weight.shape[2] - 1, 0))))
+    return _Conv(weight, torch.cat((_bias(first), _bias(direct))))
 
 
 def _norm(norm: nn.Module) -> Norm:

@@ -12,7 +12,7 @@ from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.rows import Tile, fitting, many, numbers, tile, times
 
-TILES = Tile(16, 32, 4, 3), Tile(64, 32, 4, 3), Tile(64, 128, 4, 4)
+TILES = Tile(16, 64, 4, 3), Tile(64, 32, 4, 3), Tile(64, 128, 4, 4)
 DEPTH_FEW, DEPTH = 256, 64  # channels per turn of a program's loop
 
 

@@ -13,9 +13,53 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
-from cosyserve.models.kernels.rows import Tile, fitting
+from cosyserve.models.kernels.rows import Tile, fitting, many
 
 TILES = Tile(64, 128, 4, 2), Tile(64, 128, 4, 2), Tile(64, 64, 4, 3)  # queries, keys
+
+
+@triton.jit
+def _seen(
+    q,
+    keys,
+    at,
+    ends,
+    held,
+    top,
+    total,
+    acc,
+    scale,
+    inner: tl.constexpr,
+    width: tl.constexpr,
+    masked: tl.constexpr,
+    exact: tl.constexpr,
+    bk: tl.constexpr,
+    bd: tl.constexpr,
+):
+    """A turn of the softmax, over keys from `at` on: masked, or such as all queries see."""
+    j, d = at + tl.arange(0, bk), tl.arange(0, bd)
+    where = keys + j[:, None] * 3 * inner + d[None, :]
+    inside = (d < width)[None, :]
+    if masked:
+        inside = inside & (j < held)[:, None]
+    k = tl.load(where, mask=inside, other=0.0)
+    v = tl.load(where + inner, mask=inside, other=0.0)
+    if exact:
+        score = tl.dot(q.to(tl.float32), tl.trans(k.to(tl.float32)), input_precision="ieee")
+    else:
+        score = tl.dot(q, tl.trans(k))
+    if masked:
+        score = tl.where(j[None, :] < ends[:, None], score, float("-inf"))
+    higher = tl.maximum(top, tl.max(score, 1) * scale)
+    weight = tl.exp2(score * scale - higher[:, None])
+    fade = tl.exp2(top - higher)
+    total = total * fade + tl.sum(weight, 1)
+    acc *= fade[:, None]
+    if exact:
+        acc = tl.dot(weight, v.to(tl.float32), acc, input_precision="ieee")
+    else:
+        acc = tl.dot(weight.to(v.dtype), v, acc)
+    return higher, total, acc
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -28,6 +72,7 @@ def _attend(
     scale,
     heads: tl.constexpr,
     width: tl.constexpr,
+    clear: tl.constexpr,
     exact: tl.constexpr,
     bq: tl.constexpr,
     bk: tl.constexpr,
@@ -56,27 +101,18 @@ def _attend(
     one_sees = tl.minimum(((begin + bq - 1) // step + 1) * step, held)
     if begin >= held:  # nobody looks at these
         one_sees = 0
-    for at in range(0, one_sees, bk):
-        j = at + tl.arange(0, bk)
-        where = line + inner + j[:, None] * 3 * inner + d[None, :]
-        inside = (j < held)[:, None] & (d < width)[None, :]
-        k = tl.load(where, mask=inside, other=0.0)
-        v = tl.load(where + inner, mask=inside, other=0.0)
-        if exact:
-            score = tl.dot(q.to(tl.float32), tl.trans(k.to(tl.float32)), input_precision="ieee")
-        else:
-            score = tl.dot(q, tl.trans(k))
-        score = tl.where(j[None, :] < ends[:, None], score, float("-inf"))
-        higher = tl.maximum(top, tl.max(score, 1) * scale)
-        weight = tl.exp2(score * scale - higher[:, None])
-        fade = tl.exp2(top - higher)
-        total = total * fade + tl.sum(weight, 1)
-        acc *= fade[:, None]
-        if exact:
-            acc = tl.dot(weight, v.to(tl.float32), acc, input_precision="ieee")
-        else:
-            acc = tl.dot(weight.to(v.dtype), v, acc)
-        top = higher
+    keys = line + inner
+    first = 0
+    if clear:
+        first = tl.minimum((begin // step + 1) * step, one_sees) // bk * bk
+        for at in range(0, first, bk):
+            top, total, acc = _seen(
+                q, keys, at, ends, held, top, total, acc, scale, inner, width, False, exact, bk, bd
+            )
+    for at in range(first, one_sees, bk):
+        top, total, acc = _seen(
+            q, keys, at, ends, held, top, total, acc, scale, inner, width, True, exact, bk, bd
+        )
     acc /= tl.maximum(total, 1e-30)[:, None]
     target = out + row.to(tl.int64) * length * inner + head * width
     tl.store(
@@ -107,6 +143,7 @@ def chunk_attention(
         1.0 / (math.sqrt(width) * math.log(2.0)),
         heads,
         width,
+        many(batch * length),  # with few, two loops take longer than one with masks
         exact,
         bq,
         bk,

@@ -19,6 +19,7 @@ from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.randomness import begun, counted
 
 TOKEN = tl.constexpr(drawing.TOKEN)
+LENGTH = tl.constexpr(drawing.LENGTH)
 SEED = tl.constexpr(drawing.SEED)
 STEP = tl.constexpr(drawing.STEP)
 ACTIVE = tl.constexpr(drawing.ACTIVE)
@@ -148,6 +149,8 @@ def _draw(
         tl.store(line + HISTORY + step % window, token)
         tl.store(line + TOKEN, text_vocab + token)
         tl.store(line + STEP, step + 1)
+        if not elsewhere:
+            tl.store(line + LENGTH, tl.load(line + LENGTH) + 1)
 
 
 def draw(
@@ -159,8 +162,9 @@ def draw(
     config: LMConfig,
     most: int,
 ) -> None:
-    """Row b of float32 logits [B, classes] belongs to line slots[b], or to line b. Writes what
-    `drawing.draw` returns to the same line of `outcome`."""
+    """Row b of float32 logits [B, classes] belongs to line slots[b], or to line b; then it was fed
+    one position, and its length grows. Writes what `drawing.draw` returns to the same line of
+    `outcome`."""
     block, most = triton.next_power_of_2(config.classes), triton.next_power_of_2(most)
     kept = torch.empty(len(logits), most, dtype=torch.long, device=logits.device)
     launch(

@@ -1,4 +1,4 @@
-"""An Euler step of the flow in one launch: guidance, the step, and the next estimate's input."""
+"""An Euler step of the flow: guidance, the step, and the next estimate's input."""
 
 from __future__ import annotations
 
@@ -51,12 +51,21 @@ def _euler(
         tl.store(rows + free * columns + c, told, mask=inside)
 
 
+@triton.jit
+def _count(step, steps, pdl: tl.constexpr):
+    if pdl:
+        gdc_launch_dependents()
+        gdc_wait()
+    tl.store(step, (tl.load(step) + 1) % steps)
+
+
 def euler(
     v: Tensor, x: Tensor, rows: Tensor, strides: Tensor, step: Tensor, guidance: float
 ) -> None:
     """Moves x [B, mel, T] in float32 by stride `step` [1] along the velocity v [2B * T, mel], of
     which the second half is without conditions (no guidance: v [B * T, mel]), and puts it into the
-    first columns of rows [2B, T, columns]."""
+    first columns of rows [2B, T, columns]. `step` becomes the next one, behind the last the first.
+    """
     batch, mel, length = x.shape
     launch(
         _euler,
@@ -78,3 +87,4 @@ def euler(
         num_warps=4,
         launch_pdl=pdl(x),
     )
+    launch(_count, (1,), step, len(strides), pdl(x), num_warps=1, launch_pdl=pdl(x))

@@ -1,7 +1,7 @@
-"""Attention of a piece of one row's prompt over the row's cache, with grouped queries.
+"""Attention of pieces of rows' prompts over the rows' caches, with grouped queries.
 
 Two launches: queries and keys are turned by their position and the cache is written, then every
-position attends to all that the row holds up to itself.
+position attends to all that its row holds up to itself.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
 
-QUERIES, KEYS = 32, 64  # of a tile
+QUERIES, KEYS = 32, 64  # of a tile, whose queries belong to one row
 
 
 @triton.jit
 def _turn(
     qkv,
     rotary,
-    slot,
-    start,
+    slots,
+    starts,
     keys,
     values,
     heads,
@@ -35,6 +35,7 @@ def _turn(
     span,
     width: tl.constexpr,
     pdl: tl.constexpr,
+    bq: tl.constexpr,
     bh: tl.constexpr,
     bd: tl.constexpr,
 ):
@@ -42,7 +43,7 @@ def _turn(
         gdc_launch_dependents()
         gdc_wait()
     row = tl.program_id(0)
-    position = tl.minimum(tl.load(start) + row, span - 1)
+    position = tl.minimum(tl.load(starts + row // bq) + row % bq, span - 1)
     half: tl.constexpr = width // 2
     h, d = tl.arange(0, bh)[:, None], tl.arange(0, bd)[None, :]
     line = qkv + row * (heads + 2 * kv_heads) * width + h * width
@@ -57,7 +58,9 @@ def _turn(
     asked = turned & (h < heads)
     tl.store(line + d, ahead.to(qkv.dtype.element_ty), mask=asked)
     tl.store(line + d + half, behind.to(qkv.dtype.element_ty), mask=asked)
-    mine = tl.load(slot) * slot_stride + (h - heads) * head_stride + position * width + d
+    mine = (
+        tl.load(slots + row // bq) * slot_stride + (h - heads) * head_stride + position * width + d
+    )
     known = turned & (h >= heads)
     tl.store(keys + mine, ahead, mask=known)
     tl.store(keys + mine + half, behind, mask=known)
@@ -70,8 +73,8 @@ def _turn(
 @triton.jit
 def _attend(
     qkv,
-    slot,
-    start,
+    slots,
+    starts,
     keys,
     values,
     out,
@@ -99,9 +102,10 @@ def _attend(
     asked = (i < length)[:, None] & wide
     line = qkv + head * width + d[None, :]
     q = tl.load(line + i[:, None] * (heads + 2 * kv_heads) * width, mask=asked, other=0.0)
-    first = tl.load(start).to(tl.int32)
-    position = tl.minimum(first + i, span - 1)
-    mine = tl.load(slot) * slot_stride + (head // (heads // kv_heads)) * head_stride
+    tile = tl.program_id(0)
+    first = tl.load(starts + tile).to(tl.int32)
+    position = tl.minimum(first + tl.arange(0, bq), span - 1)
+    mine = tl.load(slots + tile) * slot_stride + (head // (heads // kv_heads)) * head_stride
     kind = keys.dtype.element_ty
     top = tl.full((bq,), float("-inf"), tl.float32)
     total = tl.zeros((bq,), tl.float32)
@@ -135,8 +139,8 @@ def _attend(
 def attend(
     qkv: Tensor,
     rotary: Tensor,
-    slot: Tensor,
-    start: Tensor,
+    slots: Tensor,
+    starts: Tensor,
     keys: Tensor,
     values: Tensor,
     *,
@@ -144,9 +148,10 @@ def attend(
     span: int,
     exact: bool,
 ) -> Tensor:
-    """qkv [T, heads + 2 kv_heads, D] of the positions from start [1] on, rotary [positions, D]
-    (cosines, then sines); keys and values [slots, kv_heads, capacity, D] of one layer, of which
-    line slot [1] is meant, and of that `span` positions -> [T, heads * D]. Turns qkv in place."""
+    """qkv [T, heads + 2 kv_heads, D] in tiles of QUERIES: tile n belongs to line slots[n] of keys
+    and values [slots, kv_heads, capacity, D] of one layer, of which `span` positions are looked at,
+    and its positions are those from starts[n] on; rotary [positions, D] (cosines, then sines)
+    -> [T, heads * D]. Turns qkv in place."""
     length, _, width = qkv.shape
     kv_heads = keys.shape[1]
     out = torch.empty(length, heads * width, device=qkv.device, dtype=qkv.dtype)
@@ -155,8 +160,8 @@ def attend(
         (length,),
         qkv,
         rotary,
-        slot,
-        start,
+        slots,
+        starts,
         keys,
         values,
         heads,
@@ -166,6 +171,7 @@ def attend(
         span,
         width,
         pdl(qkv),
+        QUERIES,
         triton.next_power_of_2(heads + kv_heads),
         triton.next_power_of_2(width // 2),
         num_warps=4,
@@ -175,8 +181,8 @@ def attend(
         _attend,
         (triton.cdiv(length, QUERIES), heads),
         qkv,
-        slot,
-        start,
+        slots,
+        starts,
         keys,
         values,
         out,

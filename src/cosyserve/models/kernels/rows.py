@@ -28,12 +28,16 @@ class Tile(NamedTuple):
     stages: int
 
 
-Tiles = tuple[Tile, Tile, Tile]  # for few, some and many rows: as measured on an H200
+Tiles = tuple[Tile, ...]  # for few, some, many and most rows: as measured on an H200
 
-SOME, MANY = 640, 2048  # rows
-LINEAR_ADD = Tile(16, 128, 8, 1), Tile(64, 32, 8, 1), Tile(64, 128, 4, 4)
+SOME, MANY, MOST = 640, 2048, 8449  # rows: the last are more than it runs at a time in small tiles
+LINEAR_ADD = Tile(16, 128, 8, 1), Tile(64, 32, 8, 1), Tile(64, 128, 4, 4), Tile(128, 256, 8, 3)
+HELD = (
+    1024  # numbers of a sum that a program holds if there are few rows; longer ones come in turns
+)
+LONG_SUMS = Tile(16, 32, 4, 4), Tile(64, 64, 4, 4), *LINEAR_ADD[2:]
 NORM_MISH = Tile(4, 0, 4, 1)
-DEPTH = 64  # of a product's sum, per turn of a program's loop
+DEPTH, AREA = 64, 8192  # of a sum per turn: with many rows; with few, times a tile's columns
 
 
 def many(rows: int) -> bool:
@@ -41,8 +45,13 @@ def many(rows: int) -> bool:
     return rows >= MANY
 
 
+def most(rows: int) -> bool:
+    """Whether they are more than a large GPU takes at a time."""
+    return rows >= MOST
+
+
 def fitting(rows: int, tiles: Tiles) -> Tile:
-    return tiles[(rows >= SOME) + (rows >= MANY)]
+    return tiles[min(sum(rows >= least for least in (SOME, MANY, MOST)), len(tiles) - 1)]
 
 
 @triton.jit
@@ -144,8 +153,12 @@ def linear_add(
     rows, size = x.shape
     outputs = weight.shape[0]
     out = torch.empty(rows, outputs, device=x.device, dtype=x.dtype)
-    whole = not many(rows)  # sums in one go
-    bm, bn, warps, stages = fitting(rows, LINEAR_ADD)
+    whole = not many(rows) and size <= HELD  # sums in one go
+    bm, bn, warps, stages = fitting(rows, LINEAR_ADD if size <= HELD else LONG_SUMS)
+    if whole:
+        depth = max(16, triton.next_power_of_2(size) // 2)
+    else:
+        depth = DEPTH if many(rows) else AREA // bn
     launch(
         _linear_add,
         (triton.cdiv(rows, bm), triton.cdiv(outputs, bn)),
@@ -161,7 +174,7 @@ def linear_add(
         exact,
         bm,
         bn,
-        max(16, triton.next_power_of_2(size) // 2) if whole else DEPTH,
+        depth,
         whole,
         pdl(x),
         num_warps=warps,
@@ -178,10 +191,14 @@ def _norm_mish(
     shift,
     table,
     step,
+    added,
     out,
     rows,
+    stride,
+    added_stride,
     eps,
     size: tl.constexpr,
+    timed: tl.constexpr,
     adds: tl.constexpr,
     bm: tl.constexpr,
     bk: tl.constexpr,
@@ -194,20 +211,25 @@ def _norm_mish(
     factor, addend = numbers(scale, k, size), numbers(shift, k, size)
     if pdl:
         gdc_wait()
-    found = tile(x, m, k, rows, size, size).to(tl.float32)
+    found = tile(x, m, k, rows, size, stride).to(tl.float32)
     wide = (k < size)[None, :]
     mean, scaling = spread(found, size, eps, wide)
     y = mish((found - mean) * scaling * factor + addend)
-    if adds:
+    if timed:
         y += numbers(table + tl.load(step) * size, k, size)
+    if adds:
+        y += tile(added, m, k, rows, size, added_stride).to(tl.float32)
     at = out + m[:, None] * size + k[None, :]
     tl.store(at, y.to(out.dtype.element_ty), mask=(m < rows)[:, None] & wide)
 
 
-def norm_mish(x: Tensor, norm: Norm, table: Tensor | None, step: Tensor) -> Tensor:
-    """LayerNorm and Mish of x [R, K], and then line `step` [1] of the table [S, K] added."""
+def norm_mish(
+    x: Tensor, norm: Norm, table: Tensor | None, step: Tensor, added: Tensor | None = None
+) -> Tensor:
+    """LayerNorm and Mish of x [R, K], and then line `step` [1] of the table [S, K] or `added`
+    [R, K]. Rows of x and `added` may be parts of longer ones."""
     rows, size = x.shape
-    out = torch.empty_like(x)
+    out = torch.empty(rows, size, device=x.device, dtype=x.dtype)
     bm, _, warps, stages = NORM_MISH
     launch(
         _norm_mish,
@@ -217,11 +239,15 @@ def norm_mish(x: Tensor, norm: Norm, table: Tensor | None, step: Tensor) -> Tens
         norm[1],
         x if table is None else table,
         step,
+        x if added is None else added,
         out,
         rows,
+        x.stride(0),
+        size if added is None else added.stride(0),
         norm[2],
         size,
         table is not None,
+        added is not None,
         bm,
         max(16, triton.next_power_of_2(size)),
         pdl(x),

@@ -1,0 +1,128 @@
+"""The upsampling conformer over whole rows in few launches, for a GPU. `UpsamplingConformer` is its
+reference.
+
+Knows no speaker and no mel. A conformer block is five kernels; what depends on distances and
+weights alone is computed once, for the longest rows.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cosyserve.models.flow.encoder import ConformerBlock, UpsamplingConformer, encode_distances
+from cosyserve.models.flow.masks import valid
+from cosyserve.models.kernels import suited
+
+
+def fused(encoder: UpsamplingConformer, longest: int) -> FusedEncoder | None:
+    """What encodes rows of at most `longest` tokens where the kernels are quick."""
+    weight = encoder.after_norm.weight
+    able = suited(weight) and weight.dtype is torch.bfloat16
+    return FusedEncoder(encoder, longest) if able else None
+
+
+class FusedEncoder:
+    def __init__(self, encoder: UpsamplingConformer, longest: int) -> None:
+        weight = encoder.after_norm.weight
+        self.exact = weight.dtype is torch.float32
+        self._config = encoder.config
+        self._embed, self._up_embed = encoder.embed, encoder.up_embed
+        self._after_norm = encoder.after_norm
+        ahead, behind = encoder.pre_lookahead_layer.conv1, encoder.pre_lookahead_layer.conv2
+        self._ahead = ahead.weight.transpose(1, 2).flatten(1).contiguous(), _bias(ahead)
+        self._behind = behind.weight.permute(2, 0, 1).contiguous(), _bias(behind)
+        self._up = _upsampling(encoder.up_layer.conv)
+        self._blocks, self._up_blocks = (
+            _blocks(blocks, encode_distances(n, n, encoder.config.size, weight.device))
+            for blocks, n in ((encoder.encoders, longest), (encoder.up_encoders, 2 * longest))
+        )
+
+    def __call__(
+        self, tokens: Tensor, lengths: Tensor, inside: Tensor | None, size: int, streaming: bool
+    ) -> Tensor:
+        """As `UpsamplingConformer.forward`."""
+        from cosyserve.models.kernels.causal_conv import causal_conv
+
+        chunk = self._config.chunk if streaming else size
+        encoded = torch.full_like(lengths, size) if inside is None else inside.sum(1)
+        frames = 2 * encoded
+        x = self._embed(tokens) * valid(lengths, tokens.shape[1])[..., None]
+        x = F.pad(x, (0, 0, 0, size + self._config.lookahead - tokens.shape[1]))
+        x = x[:, :size] + causal_conv(self._look_ahead(x), *self._behind, exact=self.exact)
+        for block in self._blocks:
+            x = block(x, encoded, chunk, self.exact)
+        x = causal_conv(x, *self._up, exact=self.exact).view(len(x), 2 * size, -1)
+        x = self._up_embed(x)
+        for block in self._up_blocks:
+            x = block(x, frames, 2 * chunk, self.exact)
+        y: Tensor = self._after_norm(x)
+        return y
+
+    def _look_ahead(self, x: Tensor) -> Tensor:
+        """x [B, T + lookahead, D] -> [B, T, D], as one product of all that a token sees."""
+        from cosyserve.models.kernels.rows import linear_add
+
+        seen = x.unfold(1, self._config.lookahead + 1, 1).transpose(2, 3).contiguous()
+        y = linear_add(seen.view(-1, seen[0, 0].numel()), *self._ahead, None, exact=self.exact)
+        return F.leaky_relu(y).view(*seen.shape[:2], -1)
+
+
+class _Block:
+    """A conformer block; query, key and value are one product."""
+
+    def __init__(self, block: ConformerBlock, distances: Tensor) -> None:
+        from cosyserve.models.kernels.norm_rows import normed
+
+        attention, forward = block.self_attn, block.feed_forward
+        layers = attention.linear_q, attention.linear_k, attention.linear_v
+        weights, biases = (
+            torch.cat([layer.weight for layer in layers]),
+            torch.cat([layer.bias for layer in layers]),
+        )
+        self._qkv = normed(_norm(block.norm_mha), weights, biases)
+        self._biases = attention.pos_bias_u, attention.pos_bias_v
+        self._table = attention.linear_pos(distances.to(weights.dtype))
+        self._out = _weights(attention.linear_out)
+        self._widen = normed(_norm(block.norm_ff), *_weights(forward["w_1"]))
+        self._narrow = _weights(forward["w_2"])
+
+    def __call__(self, x: Tensor, lengths: Tensor, chunk: int, exact: bool) -> Tensor:
+        """x [B, T, D]."""
+        from cosyserve.models.kernels.norm_rows import norm_linear
+        from cosyserve.models.kernels.relative_attention import relative_attention
+        from cosyserve.models.kernels.rows import linear_add
+
+        shape, x = x.shape, x.flatten(0, 1)
+        qkv = norm_linear(x, self._qkv, act="none", exact=exact).view(*shape[:2], -1)
+        y = relative_attention(qkv, self._biases, self._table, lengths, chunk, exact=exact)
+        x = linear_add(y.flatten(0, 1), *self._out, x, exact=exact)
+        y = norm_linear(x, self._widen, act="silu", exact=exact)
+        return linear_add(y, *self._narrow, x, exact=exact).view(shape)
+
+
+def _blocks(blocks: nn.ModuleList, distances: Tensor) -> list[_Block]:
+    return [_Block(block, distances) for block in blocks if isinstance(block, ConformerBlock)]
+
+
+def _upsampling(conv: nn.Conv1d) -> tuple[Tensor, Tensor]:
+    """A convolution of kernel 5 over frames, each token's two being the same, as one of kernel 3
+    over tokens that gives both frames of a token at once: weight by tap, bias."""
+    a, b, c, d, e = conv.weight.float().unbind(2)
+    taps = [torch.cat(both) for both in ((a + b, a), (c + d, b + c), (e, d + e))]
+    return torch.stack(taps).to(conv.weight.dtype), _bias(conv).repeat(2)
+
+
+def _norm(norm: nn.LayerNorm) -> tuple[Tensor, Tensor, float]:
+    return norm.weight, norm.bias, norm.eps
+
+
+def _bias(layer: nn.Conv1d) -> Tensor:
+    assert layer.bias is not None
+    return layer.bias
+
+
+def _weights(layer: nn.Module) -> tuple[Tensor, Tensor]:
+    assert isinstance(layer, nn.Linear)
+    return layer.weight, layer.bias

@@ -42,7 +42,7 @@ class Buffers:
     voice: Tensor  # [2B, mel]
     condition: Tensor  # [2B, mel, frames]
     frames: Tensor  # [2B] of each row
-    bias: Tensor  # [2B, 1, frames, frames]
+    bias: Tensor  # [2B, 1, frames, frames]; kernels need none
     x: Tensor  # [B, mel, frames] float32
     rows: Tensor  # [2B, frames, 4 mel]: all of an estimate's input, for kernels
 
@@ -214,7 +214,7 @@ class FlowSteps:
             buffer("voice", both, config.mel),
             buffer("condition", both, config.mel, frames),
             buffer("frames", both, dtype=torch.long),
-            buffer("bias", both, 1, frames, frames),
+            buffer("bias", 0 if self._fused else both, 1, frames, frames),
             buffer("x", rows, config.mel, frames, dtype=torch.float32),
             buffer("rows", both, frames, 4 * config.mel),
         )

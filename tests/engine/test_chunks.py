@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from cosyserve.contracts import AudioChunk, CosyError
 from cosyserve.engine.scheduler import Scheduler
 from tests.engine.mocks import (
@@ -118,19 +120,26 @@ def test_whole_texts_do_not_stand_before_a_first_chunk() -> None:
     assert token2wav.calls == [["whole"], ["stream"]]
 
 
-def test_listeners_who_run_dry_go_before_a_whole_text() -> None:
+@pytest.mark.parametrize(("left", "waited", "next_one"), [(1.0, 0, 1), (0.3, 0, 0), (0.3, 0.4, 1)])
+def test_who_runs_dry_goes_first_and_a_whole_text_does_not_wait_for_ever(
+    left: float, waited: float, next_one: int
+) -> None:
+    """The listener has one second when the whole text comes."""
     scheduler, _, _, clock = mock_scheduler()
     stream = scheduler.open(request("stream", 200), lambda _: None)
     while stream.first_sent is None:
         scheduler.step()
+    assert stream.slack(clock()) == 1.0
+    clock.pass_by(1.0 - left - waited)
     whole = scheduler.open(request("whole", 2, stream=False), lambda _: None)
-    while not (whole.utterances[0].ready and stream.utterances[0].ready):
+    while not whole.utterances[0].ready:
         scheduler._admit()
         scheduler._advance_lm()
-    assert stream.slack(clock()) == 1.0
     assert scheduler._chunks.due(scheduler.running) == [whole]
-    clock.pass_by(0.8)
-    assert scheduler._chunks.due(scheduler.running) == [stream]
+    clock.pass_by(waited)
+    while not stream.utterances[0].ready:
+        scheduler._advance_lm()
+    assert scheduler._chunks.due(scheduler.running) == [(stream, whole)[next_one]]
 
 
 def test_calls_that_are_full_are_queued_two_at_a_time() -> None:

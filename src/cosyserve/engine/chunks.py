@@ -103,6 +103,8 @@ class Chunks:
             for session in running
             if session.urgent == first and session not in taken and session.utterances[0].ready
         ]
+        for session in ready:
+            session.due_since = now if session.due_since is None else session.due_since
         ready.sort(key=lambda s: (s.slack(now), s.number))
         same = [s for s in ready if s.request.stream == ready[0].request.stream]
         utterances = [session.utterances[0] for session in same]

@@ -14,7 +14,7 @@ from cosyserve.engine.generation import Generation
 from cosyserve.engine.hops import NEVER, hop_ends, is_last
 from cosyserve.engine.token2wav import Voicing
 
-WHOLE_SLACK = 0.5  # listeners with less go before those who wait for a whole text
+WHOLE_SLACK = 0.5  # seconds that a whole text may wait for its voice: a listener may have less
 
 Sink = Callable[[AudioChunk | CosyError], None]
 
@@ -92,6 +92,7 @@ class Session:
     samples: int = 0
     text_tokens: int = 0
     first_sent: float | None = None
+    due_since: float | None = None  # that its next chunk can be computed
     attempts: int = 0
     done: bool = False
 
@@ -101,9 +102,9 @@ class Session:
         return self.request.stream and self.first_sent is None
 
     def slack(self, now: float) -> float:
-        """Seconds of audio that a listener still has; as if, of a text that is asked for whole."""
+        """Seconds of audio that a listener still has, or that a whole text may wait."""
         if not self.request.stream:
-            return WHOLE_SLACK
+            return WHOLE_SLACK - (0.0 if self.due_since is None else now - self.due_since)
         played = 0.0 if self.first_sent is None else now - self.first_sent
         return self.samples / SAMPLE_RATE - played
 
@@ -115,6 +116,7 @@ class Session:
         self.chunks, self.samples = self.chunks + 1, self.samples + len(samples)
         if self.first_sent is None:
             self.first_sent = now
+        self.due_since = None
         self.done = last
         self.sink(chunk)
 

@@ -1,7 +1,7 @@
 """Flow and vocoder alone, for many streams at once: chunks that are due share a call.
 
-Knows no text and no LM. First chunks go before later ones, later ones in the order in which
-listeners would run dry.
+Knows no text and no LM. First chunks of streams go before later ones and whole texts, these in the
+order in which listeners would run dry.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from cosyserve.contracts import SAMPLE_RATE, CosyError, Floats, Voice
 from cosyserve.engine.alone import Alone, Leave
 from cosyserve.engine.profile import LATENCY
+from cosyserve.engine.session import WHOLE_SLACK
 from cosyserve.engine.token2wav import Token2Wav, Voicing
 from cosyserve.engine.told import told
 from cosyserve.engine.warm_up import warm_up
@@ -167,8 +168,8 @@ class Stream:
             tokens,
             final=final,
             stream=self._stream,
-            first=self._playback.first,
-            dry=self._playback.dry,
+            first=self._stream and self._playback.first,
+            dry=self._playback.dry if self._stream else time.monotonic() + WHOLE_SLACK,
         )
         self._playback.send(len(samples))
         return samples

@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from cosyserve.models.kernels import AVAILABLE
+from cosyserve.models.kernels import suited
 
 WARM_RUNS = 1  # before a capture: libraries choose their kernels and caches are filled
 URGENT, SOON, LATER = -2, -1, 0  # of several streams' waiting kernels, the lowest goes first
@@ -61,7 +61,7 @@ class Lane:
 
     def captures(self, runs: Mapping[K, Callable[[], None]]) -> dict[K, Callable[[], None]]:
         """Each of them captured; their kernels are compiled before, all together."""
-        if self._stream is not None and AVAILABLE:
+        if self._stream is not None and suited(self.device):
             from cosyserve.models.kernels.launch import only_compiled
 
             with torch.cuda.stream(self._stream), only_compiled():

@@ -27,7 +27,7 @@ ALIGNED = 8  # channels that are read at once
 def fused(vocoder: HiFT) -> FusedHiFT | None:
     """What speaks where the kernels are quick."""
     weight = vocoder.conv_pre.weight
-    able = suited(weight) and weight.dtype is torch.float32
+    able = suited(weight.device) and weight.dtype is torch.float32
     alike = len({len(dilations) for dilations in vocoder.config.dilations}) == 1
     return FusedHiFT(vocoder) if able and alike else None
 

@@ -26,7 +26,7 @@ def fused(lm: SpeechLM, positions: int) -> FusedLM | None:
     """What computes where the kernels are quick: float16 can't hold products before their norm, and
     float32 has no matrix units."""
     weight = lm.head.weight
-    able = suited(weight) and weight.dtype is torch.bfloat16
+    able = suited(weight.device) and weight.dtype is torch.bfloat16
     return FusedLM(lm, positions) if able else None
 
 

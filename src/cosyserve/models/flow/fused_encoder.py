@@ -19,7 +19,7 @@ from cosyserve.models.kernels import suited
 def fused(encoder: UpsamplingConformer, longest: int) -> FusedEncoder | None:
     """What encodes rows of at most `longest` tokens where the kernels are quick."""
     weight = encoder.after_norm.weight
-    able = suited(weight) and weight.dtype is torch.bfloat16
+    able = suited(weight.device) and weight.dtype is torch.bfloat16
     return FusedEncoder(encoder, longest) if able else None
 
 

@@ -29,7 +29,7 @@ def fused(unet: nn.Module, times: Sequence[float]) -> FusedUNet | None:
     if not isinstance(unet, UNet):
         return None
     weight = unet.final_proj.weight
-    able = suited(weight) and weight.dtype is torch.bfloat16
+    able = suited(weight.device) and weight.dtype is torch.bfloat16
     return FusedUNet(unet, times) if able else None
 
 

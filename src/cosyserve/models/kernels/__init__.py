@@ -13,10 +13,10 @@ from torch import Tensor
 AVAILABLE = find_spec("triton") is not None
 
 
-def suited(tensor: Tensor) -> bool:
-    """Whether the kernels are for the GPU that holds the tensor: their tiles fill the 227 KiB of
-    shared memory that Hopper has, and Blackwell where it is no workstation's."""
-    return AVAILABLE and tensor.is_cuda and _capability(tensor.device)[0] in (9, 10)
+def suited(device: torch.device) -> bool:
+    """Whether the kernels are for this GPU: their tiles fill the 227 KiB of shared memory that Hopper
+    has, and Blackwell where it is no workstation's."""
+    return AVAILABLE and device.type == "cuda" and _capability(device)[0] in (9, 10)
 
 
 def pdl(tensor: Tensor) -> bool:

@@ -77,6 +77,7 @@ class Hummed:
 
 @dataclass
 class HummingToken2Wav:
+    queue = 2
     calls: list[list[str]] = field(default_factory=list)  # who was voiced together
     broken: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)

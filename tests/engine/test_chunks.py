@@ -10,6 +10,7 @@ import pytest
 from cosyserve.contracts import AudioChunk, CosyError
 from cosyserve.engine.scheduler import Scheduler
 from tests.engine.mocks import (
+    Clock,
     CountingLM,
     Hummed,
     Humming,
@@ -166,6 +167,27 @@ def test_calls_that_are_full_are_queued_two_at_a_time() -> None:
     scheduler.step()
     assert [len(found) for found in heard] == [1, 1, 1, 1]
     scheduler.check_idle()
+
+
+def test_a_text_waits_from_when_it_is_ready_and_calls_in_a_queue_are_counted_once() -> None:
+    scheduler, token2wav, _ = slow()
+    clock = scheduler.clock
+    assert isinstance(clock, Clock)
+    token2wav.rows = 1
+    sessions = [
+        scheduler.open(request(f"{n}", 5, stream=False), lambda _: None) for n in range(3)
+    ]
+    for _ in range(10):
+        scheduler.step()
+    assert len(token2wav.queued[False]) == 2
+    clock.pass_by(3.0)
+    assert [session.slack(clock()) for session in sessions] == [-2.5] * 3
+    for _ in range(3):
+        token2wav.finish(False)
+        scheduler.step()
+        scheduler.step()
+        clock.pass_by(1.0)
+    assert scheduler.stats().token2wav_seconds == 5.0
 
 
 def test_leaving_while_a_chunk_is_computed() -> None:

@@ -90,6 +90,28 @@ def test_prompts_in_pieces_lead_to_the_same_speech(
     assert alone(lm, 11) == whole
 
 
+@pytest.mark.parametrize("lengths", [(90, 256), (150, 256), (220, 256), (90, 166, 512)])
+def test_a_prompt_that_ends_with_a_span_is_kept_in_company(lengths: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    lm = SpeechLM(CONFIG).eval().requires_grad_(False)
+    for part in lm.parameters():
+        torch.nn.init.normal_(part, 1.0 if part.ndim == 1 else 0.0, 0.3)
+
+    def rows() -> list[Generation]:
+        random = torch.Generator().manual_seed(1)
+        prompts = [torch.randint(0, 50, (n,), generator=random).tolist() for n in lengths]
+        return [Generation(WholeText(CONFIG, ids, 9), 5, Sampling(), 12) for ids in prompts]
+
+    together, apart = rows(), rows()
+    runner = LMRunner(lm, 4, 1024, as_on_a_gpu())
+    for row in together:
+        runner.join(row)
+    run(runner, [])
+    for row in apart:
+        run(LMRunner(lm, 1, 1024), [row])
+    assert [row.tokens for row in together] == [row.tokens for row in apart]
+
+
 def test_rows_that_leave_make_room_in_any_order(lm: SpeechLM) -> None:
     runner = LMRunner(lm, 3, 64)
     rows = [generation(seed) for seed in (3, 4, 5)]

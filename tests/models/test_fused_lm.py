@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from cosyserve.contracts import Sampling
+from cosyserve.engine import lm_steps
 from cosyserve.engine.generation import Generation, WholeText
 from cosyserve.engine.lm_runner import LMRunner
 from cosyserve.models import drawing, int8
@@ -99,6 +100,12 @@ def test_a_piece_of_a_prompt_is_that_of_the_plain_module(
     for part in ("keys", "values"):
         written, reference = (getattr(cache, part).float() for cache in caches)
         torch.testing.assert_close(written, reference, atol=3 * tolerance, rtol=0)
+
+
+def test_a_tile_of_a_prompt_is_a_tile_of_the_kernels() -> None:
+    from cosyserve.models.kernels.prompt_attention import QUERIES
+
+    assert lm_steps.TILE == QUERIES
 
 
 def test_prompts_of_several_rows_are_fed_in_one_launch() -> None:

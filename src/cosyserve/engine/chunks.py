@@ -15,11 +15,14 @@ from cosyserve.contracts import Floats
 from cosyserve.engine.session import Session, Utterance
 from cosyserve.engine.token2wav import Spoken, Voicing
 
-QUEUED = 2  # calls with later chunks, if the first leaves enough for another: a GPU never waits
-
 
 class Speech(Protocol):
     """What is asked of a token2wav: `Token2Wav`, or a stand-in."""
+
+    @property
+    def queue(self) -> int:
+        """Calls without urgent chunks that may be on their way at once."""
+        ...
 
     def room(self, voicings: Sequence[Voicing], tokens: Sequence[Sequence[int]]) -> int:
         """How many of these chunks, from the first on, are best computed in one call."""
@@ -59,7 +62,8 @@ class Chunks:
     def __init__(self, token2wav: Speech, clock: Callable[[], float]) -> None:
         self.token2wav, self.clock = token2wav, clock
         self.seconds = 0.0  # that chunks took
-        self._jobs: dict[bool, list[Job]] = {True: [], False: []}  # by whether they are first ones
+        self._jobs: dict[bool, list[Job]] = {True: [], False: []}  # by whether they are urgent
+        self._heard_at = {True: 0.0, False: 0.0}  # when the last of them had come out
 
     def __bool__(self) -> bool:
         """Whether any are on their way."""
@@ -67,63 +71,60 @@ class Chunks:
 
     @property
     def first(self) -> bool:
-        """Whether first ones are."""
+        """Whether first ones of streams are."""
         return bool(self._jobs[True])
 
     def due(self, running: Sequence[Session]) -> list[Session]:
-        """Sessions whose next chunk can be computed now, in one call."""
-        for first in (True, False):
-            queued = len(self._jobs[first])
-            if queued < (1 if first else QUEUED):
-                chosen, left = self._due(running, first)
+        """Sessions whose next chunk can be computed now, in one call. Another call is queued behind
+        one on its way if it is full: then a GPU never waits for the host."""
+        now = self.clock()
+        jobs = itertools.chain(*self._jobs.values())
+        taken = {session for job in jobs for session, _ in job.utterances}
+        ready = [s for s in running if s not in taken and s.utterances[0].ready]
+        for session in ready:
+            session.due_since = now if session.due_since is None else session.due_since
+        ready.sort(key=lambda s: (s.slack(now), s.number))
+        for urgent in (True, False):
+            queued = len(self._jobs[urgent])
+            if queued < (1 if urgent else self.token2wav.queue):
+                chosen, left = self._fitting([s for s in ready if s.urgent == urgent])
                 if chosen and (left or not queued):
                     return chosen
         return []
 
     def start(self, sessions: Sequence[Session]) -> None:
         utterances = [(session, session.utterances[0]) for session in sessions]
-        first = sessions[0].urgent
-        self._jobs[first].append(self._started(utterances, first))
+        urgent = sessions[0].urgent
+        self._jobs[urgent].append(self._started(utterances, urgent))
 
     def finished(self) -> list[tuple[Session, Floats | Exception]]:
         """What has come out since the last call."""
         found: list[tuple[Session, Floats | Exception]] = []
-        for first, jobs in self._jobs.items():
+        for urgent, jobs in self._jobs.items():
             while jobs and jobs[0].spoken.ready:
-                found += self._heard(jobs.pop(0), first)
+                found += self._heard(jobs.pop(0), urgent)
         return found
 
-    def _due(self, running: Sequence[Session], first: bool) -> tuple[list[Session], int]:
-        """Those to compute next, and how many are left for another call."""
-        now = self.clock()
-        jobs = itertools.chain(*self._jobs.values())
-        taken = {session for job in jobs for session, _ in job.utterances}
-        ready = [
-            session
-            for session in running
-            if session.urgent == first and session not in taken and session.utterances[0].ready
-        ]
-        for session in ready:
-            session.due_since = now if session.due_since is None else session.due_since
-        ready.sort(key=lambda s: (s.slack(now), s.number))
+    def _fitting(self, ready: Sequence[Session]) -> tuple[list[Session], int]:
+        """Those to compute next in one call, and how many are left for another."""
         same = [s for s in ready if s.request.stream == ready[0].request.stream]
         utterances = [session.utterances[0] for session in same]
         voicings, tokens = [u.voicing for u in utterances], [u.due() for u in utterances]
         room = self.token2wav.room(voicings, tokens) if same else 0
         return same[:room], len(same[room:])
 
-    def _started(self, utterances: list[tuple[Session, Utterance]], first: bool) -> Job:
+    def _started(self, utterances: list[tuple[Session, Utterance]], urgent: bool) -> Job:
         begun = self.clock()
         voicings = [u.voicing for _, u in utterances]
         tokens = [u.due() for _, u in utterances]
         final = [u.final for _, u in utterances] if utterances[0][1].stream else None
         try:
-            spoken: Spoken = self.token2wav.start(voicings, tokens, final, urgent=first)
+            spoken: Spoken = self.token2wav.start(voicings, tokens, final, urgent=urgent)
         except Exception as error:
             spoken = _Failed(error)
         return Job(utterances, spoken, begun)
 
-    def _heard(self, job: Job, first: bool) -> list[tuple[Session, Floats | Exception]]:
+    def _heard(self, job: Job, urgent: bool) -> list[tuple[Session, Floats | Exception]]:
         try:
             spoken = job.spoken.get()
         except Exception as error:
@@ -131,9 +132,11 @@ class Chunks:
             if len(job.utterances) == 1:
                 return [(session, error) for session, _ in wanted]
             # Whoever is to blame must not take the others along.
-            alone = [self._heard(self._started([one], first), first) for one in wanted]
+            alone = [self._heard(self._started([one], urgent), urgent) for one in wanted]
             return list(itertools.chain.from_iterable(alone))
-        self.seconds += self.clock() - job.begun
+        now = self.clock()
+        self.seconds += now - max(job.begun, self._heard_at[urgent])
+        self._heard_at[urgent] = now
         by_utterance = {u: found for (_, u), found in zip(job.utterances, spoken, strict=True)}
         heard: list[tuple[Session, Floats | Exception]] = []
         for session, utterance in job.wanted:

@@ -65,7 +65,7 @@ class FlowSteps:
             self._at = torch.zeros(1, dtype=torch.long, device=device)  # number of the Euler step
             self._chunk = torch.zeros(1, dtype=torch.long, device=device)  # frames of the mask's
             self._fused = fused(flow.estimator, times)
-            longest = max((size for _, size in self.shapes), default=1)
+            longest = max((size for _, size in self.shapes), default=0)
             self._encoder = fused_encoder.fused(flow.encoder, longest) or flow.encoder
             self._memory: dict[str, Tensor] = {}
             for _ in range(2):  # once for the sizes, once for views of what is large enough

@@ -119,14 +119,14 @@ class LMRunner:
             if slot in decoded or not row.pending or row.finish or room <= 0:
                 continue
             ids = row.pending[:room]
-            if row.length + len(ids) > self.positions:
-                raise CosyError(f"an utterance outgrew its {self.positions} positions")
             del row.pending[: len(ids)]
             if row.led:
                 self._steps.place(slot, row, 0, active=False)
             pieces.append(Piece(slot, ids, row.length, not row.pending))
             room -= TILE * pieces[-1].tiles
             row.length += len(ids)
+            if row.length > self.positions:
+                raise CosyError(f"an utterance outgrew its {self.positions} positions")
             if not row.pending:
                 ended.append((row, slot))
         if pieces:

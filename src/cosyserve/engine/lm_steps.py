@@ -105,8 +105,8 @@ class LMSteps:
         )
 
     def prefill(self, pieces: Sequence[Piece], top_k: int) -> None:
-        """Feeds pieces of prompts, of PIECES[-1] ids at most: one launch for all where the kernels
-        compute, which know several rows."""
+        """Feeds pieces of prompts, whose tiles fill PIECES[-1] at most: all in one launch where the
+        kernels compute, which know several rows."""
         if self._fused:
             self._feed(pieces, top_k)
         else:
@@ -123,13 +123,13 @@ class LMSteps:
             ids += piece.ids
             length = piece.start + len(piece.ids)
             rows.append((piece.slot, length, int(piece.end), len(ids) - 1))
-        nobody, most = self.slots, self._pieces.shape[1]
-        tiles += [(nobody, 0)] * (most - len(tiles))
-        rows += [(nobody, 0, 0, 0)] * (most - len(rows))
+        nobody, width = self.slots, self._pieces.shape[1]
+        tiles += [(nobody, 0)] * (width - len(tiles))
+        rows += [(nobody, 0, 0, 0)] * (width - len(rows))
         self.lane.write(self._pieces, [*zip(*tiles, strict=True), *zip(*rows, strict=True)])
         self.lane.write(self._ids[: len(ids)], ids)
         size = self.lane.fit(len(ids), PIECES)
-        reach = max(piece.start + min(size, TILE * piece.tiles) for piece in pieces)
+        reach = max(piece.start for piece in pieces) + size
         self._run(("prefill", size, self._span(reach), self._most(top_k)))
 
     @property

@@ -210,7 +210,10 @@ class Scheduler:
         if not self._chunks.first:
             return False
         now = self.clock()
-        return all(s.utterances[0].ready or s.slack(now) > SATED for s in self.running)
+        return all(
+            s.utterances[0].ready or (s.request.stream and s.slack(now) > SATED)
+            for s in self.running
+        )
 
     def _advance_lm(self) -> bool:
         begun = self.clock()
@@ -284,6 +287,7 @@ class Scheduler:
             self.fail(session, error)
             return
         session.attempts += 1
+        session.due_since = None
         utterance.begin_again(session.attempts)
 
     def fail(self, session: Session, error: CosyError) -> None:

@@ -127,6 +127,12 @@ class Token2Wav:
         self._voices.wait()
         return begun
 
+    @property
+    def queue(self) -> int:
+        """Calls without urgent chunks that may be on their way at once: starting another would wait
+        for the first where shapes are not static."""
+        return 2 if self._paths[False].static else 1
+
     def room(self, voicings: Sequence[Voicing], tokens: Sequence[Sequence[int]]) -> int:
         """How many of these chunks, from the first on, are best computed in one call."""
         return self._paths[False].room(voicings, tokens)
@@ -196,8 +202,12 @@ class _Path:
         )
         self._vocoder = VocoderSteps(vocoder, lane, rows, FRAMES) if lane.static else None
 
+    @property
+    def static(self) -> bool:
+        return self._flow is not None and bool(self._flow.shapes)
+
     def room(self, voicings: Sequence[Voicing], tokens: Sequence[Sequence[int]]) -> int:
-        if self._flow and self._flow.shapes:
+        if self._flow and self.static:
             most = max(rows for rows, _ in self._flow.shapes)
             lengths = _lengths(voicings, tokens)[:most]
             return max(1, sum(self._flow.fits(lengths[: n + 1]) for n in range(len(lengths))))

@@ -15,12 +15,15 @@ from cosyserve.models.flow.encoder import ConformerBlock, UpsamplingConformer, e
 from cosyserve.models.flow.masks import valid
 from cosyserve.models.kernels import suited
 
+WIDEST = 512  # channels: more don't fit where kernels hold whole rows
+
 
 def fused(encoder: UpsamplingConformer, longest: int) -> FusedEncoder | None:
-    """What encodes rows of at most `longest` tokens where the kernels are quick."""
+    """What encodes rows of at most `longest` tokens (0: there are none) where kernels are quick."""
     weight = encoder.after_norm.weight
     able = suited(weight.device) and weight.dtype is torch.bfloat16
-    return FusedEncoder(encoder, longest) if able else None
+    fits = longest > 0 and encoder.config.size <= WIDEST
+    return FusedEncoder(encoder, longest) if able and fits else None
 
 
 class FusedEncoder:

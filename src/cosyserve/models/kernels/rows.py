@@ -30,14 +30,14 @@ class Tile(NamedTuple):
 
 Tiles = tuple[Tile, ...]  # for few, some, many and most rows: as measured on an H200
 
-SOME, MANY, MOST = 640, 2048, 8449  # rows: the last are more than it runs at a time in small tiles
+# Rows; most are more than the GPU computes at a time in tiles that are best for many.
+SOME, MANY, MOST = 640, 2048, 8449
 LINEAR_ADD = Tile(16, 128, 8, 1), Tile(64, 32, 8, 1), Tile(64, 128, 4, 4), Tile(128, 256, 8, 3)
-HELD = (
-    1024  # numbers of a sum that a program holds if there are few rows; longer ones come in turns
-)
-LONG_SUMS = Tile(16, 32, 4, 4), Tile(64, 64, 4, 4), *LINEAR_ADD[2:]
+HELD = 1024  # numbers of a sum that a program holds if there are few rows
+LONG_SUMS = Tile(16, 32, 4, 4), Tile(64, 64, 4, 4), *LINEAR_ADD[2:]  # that come in turns
 NORM_MISH = Tile(4, 0, 4, 1)
-DEPTH, AREA = 64, 8192  # of a sum per turn: with many rows; with few, times a tile's columns
+DEPTH = 64  # numbers of a sum per turn with many rows
+AREA = 8192  # of a weight's tile per turn with few
 
 
 def many(rows: int) -> bool:

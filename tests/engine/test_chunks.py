@@ -174,9 +174,7 @@ def test_a_text_waits_from_when_it_is_ready_and_calls_in_a_queue_are_counted_onc
     clock = scheduler.clock
     assert isinstance(clock, Clock)
     token2wav.rows = 1
-    sessions = [
-        scheduler.open(request(f"{n}", 5, stream=False), lambda _: None) for n in range(3)
-    ]
+    sessions = [scheduler.open(request(f"{n}", 5, stream=False), lambda _: None) for n in range(3)]
     for _ in range(10):
         scheduler.step()
     assert len(token2wav.queued[False]) == 2

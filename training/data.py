@@ -27,10 +27,13 @@ from cosyserve.contracts import SAMPLE_RATE, SAMPLES_PER_TOKEN
 from training.pitch import pitch
 
 SILENCE = "_"
+MARKS = "_ptkʧʃsθfhðvzʒʤdTɡbmnŋlwjɹɜəᵊᵻɪiuʊOQɔYɒɑWIaæɛAʌɐː"  # neighbours sound alike
 UNKNOWN = -1  # label of frames whose phoneme nobody knows
 STRESS = "ˈˌ"
 PAUSE = ',.!?;:—…"“”() '
 TEACHER_FRAME = 600  # samples per unit of a duration
+TEACHER_LATE = 1350  # samples: marks by their durations come so much later than their sound
+QUIET, QUIET_FRAMES = -7.0, 4  # a mean mel below this, for so many frames, is silence
 LONG_GAP = 4  # such units: a space this long is heard as a pause
 SHORTEST, LONGEST = 15, 400  # tokens
 ROWS_PER_JOB = 150
@@ -63,8 +66,24 @@ def phone_labels(row: Row, tokens: int) -> list[str]:
             mark = SILENCE
         heard += [mark] * duration
     centres = (np.arange(2 * tokens) + 0.5) * SAMPLES_PER_TOKEN / 2 + int(row["trim"])
-    at = (centres / TEACHER_FRAME).astype(int)
+    at = ((centres + TEACHER_LATE) / TEACHER_FRAME).astype(int)
     return [heard[i] if i < len(heard) else SILENCE for i in at]
+
+
+def hushed(labels: list[str], mel: npt.NDArray[np.float32]) -> list[str]:
+    """Silence where nothing sounds, and only there: the teacher's marks last through its pauses."""
+    quiet = np.concatenate(([False], mel.mean(1) < QUIET, [False]))
+    edges = np.flatnonzero(np.diff(quiet)).tolist()
+    marks = np.array(labels)
+    for first, end in zip(edges[::2], edges[1::2], strict=True):
+        if end - first >= QUIET_FRAMES or first == 0 or end == len(marks):
+            marks[first:end] = SILENCE
+        else:
+            quiet[first + 1 : end + 1] = False
+    said = np.flatnonzero(marks != SILENCE)
+    for i in np.flatnonzero((marks == SILENCE) & ~quiet[1:-1]) if len(said) else ():
+        marks[i] = marks[said[np.abs(said - i).argmin()]]
+    return marks.tolist()
 
 
 def features(wave: npt.NDArray[np.float32], row: Row) -> dict[str, Any]:
@@ -75,14 +94,15 @@ def features(wave: npt.NDArray[np.float32], row: Row) -> dict[str, Any]:
     wave = np.clip(wave[: tokens * SAMPLES_PER_TOKEN], -1.0, 1.0)
     narrow = soxr.resample(wave, SAMPLE_RATE, 16_000).astype(np.float32)
     narrow = np.pad(narrow, (0, max(0, 640 * tokens - len(narrow))))[: 640 * tokens]
-    fbank = kaldi_fbank(narrow)
+    fbank, mel = kaldi_fbank(narrow), prompt_mel(wave)
+    labels = phone_labels(row, tokens)
     return {
         "wave": np.round(wave * 32767).astype(np.int16),
-        "mel": prompt_mel(wave).astype(np.float16),
+        "mel": mel.astype(np.float16),
         "whisper": whisper_log_mel(narrow).T.astype(np.float16),
         "fbank": np.pad(fbank, ((0, 4 * tokens - len(fbank)), (0, 0)), "edge").astype(np.float16),
         "f0": pitch(narrow, 2 * tokens).astype(np.float16),
-        "phone": phone_labels(row, tokens),
+        "phone": hushed(labels, mel) if row["durations"] else labels,
         "tokens": tokens,
     }
 
@@ -123,9 +143,7 @@ def prepare(folder: Path, out: Path, workers: int, limit: int = 0) -> None:
 def write(found: list[tuple[Row, dict[str, Any]]], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     found.sort(key=lambda pair: pair[0]["voice"])
-    heard = {mark for _, arrays in found for mark in arrays["phone"] if mark}
-    phones = [SILENCE, *sorted(heard - {SILENCE})]
-    number = {mark: i for i, mark in enumerate(phones)} | {"": UNKNOWN}
+    number = {mark: i for i, mark in enumerate(MARKS)} | {"": UNKNOWN}
     for name in PER_TOKEN:
         parts = [arrays[name] for _, arrays in found]
         if name == "phone":
@@ -135,8 +153,7 @@ def write(found: list[tuple[Row, dict[str, Any]]], out: Path) -> None:
         {key: row[key] for key in ("id", "voice", "text", "phonemes")} | {"tokens": a["tokens"]}
         for row, a in found
     ]
-    meta = {"phones": phones, "utterances": utterances}
-    (out / "meta.json").write_text(json.dumps(meta, ensure_ascii=False), "utf-8")
+    (out / "meta.json").write_text(json.dumps(utterances, ensure_ascii=False), "utf-8")
 
 
 @dataclass
@@ -145,7 +162,6 @@ class Corpus:
 
     folder: Path
     device: torch.device
-    phones: list[str]
     voices: list[str]
     utterances: list[dict[str, Any]]
     start: Tensor
@@ -155,14 +171,12 @@ class Corpus:
 
     @classmethod
     def load(cls, folder: Path, device: str | torch.device = "cpu") -> Corpus:
-        meta = json.loads((folder / "meta.json").read_text("utf-8"))
-        utterances = meta["utterances"]
+        utterances = json.loads((folder / "meta.json").read_text("utf-8"))
         voices = sorted({u["voice"] for u in utterances})
         start = np.cumsum([0, *(u["tokens"] for u in utterances)])
         return cls(
             folder,
             torch.device(device),
-            meta["phones"],
             voices,
             utterances,
             torch.tensor(start, device=device),

@@ -93,9 +93,7 @@ def loss_of(model: SpeechLM, rows: Tensor, misheard: float) -> tuple[Tensor, Ten
     classes = torch.where(asked & (targets >= 0), targets - config.text_vocab, -100)
     with loop.half_precision(rows.device):
         logits = model.head(model(inputs)).float()
-    loss = F.cross_entropy(
-        logits.flatten(0, 1), classes.flatten(), ignore_index=-100, label_smoothing=0.02
-    )
+    loss = F.cross_entropy(logits.flatten(0, 1), classes.flatten(), ignore_index=-100)
     known = classes >= 0
     right = ((logits.argmax(-1) == classes) & known).sum() / known.sum().clamp(min=1)
     return loss, right

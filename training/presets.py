@@ -1,7 +1,7 @@
 """Preset voices: the mean direction of a voice, and the utterance that leads the LM best.
 
-The LM hears the utterance before it speaks, so that it knows accent and pace; so does the flow, if
-the voice is the same, so that it knows the voice. Knows no training.
+The LM hears the utterance before it speaks, so that it knows accent and pace; so does the flow, so
+that it knows the voice. Knows no training.
 """
 
 from __future__ import annotations
@@ -25,17 +25,6 @@ from training.lm import loss_of
 
 SHORTEST, LONGEST = 50, 90  # tokens of a leading utterance
 CANDIDATES, TRIALS = 12, 8
-LEADS = {  # utterances after which fewer words were misheard than after the likeliest one
-    "af_heart": "en06285",
-    "af_kore": "en05380",
-    "af_nova": "en01833",
-    "am_eric": "en01402",
-    "am_puck": "en00640",
-    "bf_emma": "en02234",
-    "bm_george": "en05782",
-}
-LED_BY = {"kathleen": "af_kore"}  # no phoneme labels: the LM does not follow her own utterances
-UNCLEAR = ("af_bella", "am_fenrir")  # voices that came out harder to understand than the others
 LANGUAGES = {"a": "en-US", "b": "en-GB", "k": "en-US"}
 
 
@@ -43,8 +32,8 @@ class Arrays:
     """What the recipes left in the working folder."""
 
     def __init__(self, work: Path) -> None:
-        meta = json.loads((work / "arrays" / "meta.json").read_text("utf-8"))
-        self.utterances: list[dict[str, Any]] = meta["utterances"]
+        file = work / "arrays" / "meta.json"
+        self.utterances: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))
         codes = torch.load(work / "codes.pt", weights_only=True).tolist()
         ends = np.cumsum([0, *(u["tokens"] for u in self.utterances)]).tolist()
         self.spans = list(pairwise(ends))
@@ -58,9 +47,6 @@ class Arrays:
 
     def of(self, voice: str) -> list[int]:
         return [i for i, u in enumerate(self.utterances) if u["voice"] == voice]
-
-    def number(self, id: str) -> int:
-        return next(i for i, u in enumerate(self.utterances) if u["id"] == id)
 
 
 @torch.inference_mode()
@@ -92,20 +78,14 @@ def voices(
     lm: SpeechLM, tokenizer: TextTokenizer, arrays: Arrays, config: ModelConfig
 ) -> dict[str, Voice]:
     found = {}
-    for name in sorted({u["voice"] for u in arrays.utterances} - set(UNCLEAR)):
-        mine, leader = arrays.of(name), LED_BY.get(name, name)
-        if leader in LEADS:
-            lead = arrays.number(LEADS[leader])
-        else:
-            lead = best_lead(lm, tokenizer, arrays, arrays.of(leader))
-        tokens = np.array(arrays.codes[lead], np.int32)
-        own = arrays.utterances[lead]["voice"] == name
+    for name in sorted({u["voice"] for u in arrays.utterances}):
+        mine = arrays.of(name)
+        lead = best_lead(lm, tokenizer, arrays, mine)
         found[name] = Voice(
             arrays.utterances[lead]["text"],
-            tokens,
+            np.array(arrays.codes[lead], np.int32),
             arrays.mel(lead),
             F.normalize(arrays.embeddings[mine]).mean(0).numpy(),
-            flow_start=0 if own else len(tokens),
             name=name,
             language=LANGUAGES.get(name[0], "en"),
             family=config.family,

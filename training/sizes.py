@@ -17,7 +17,8 @@ from cosyserve.models.config import (
 )
 from cosyserve.models.s3 import LEVELS, S3Config
 
-CODE_DIMS = 7  # 2187 speech tokens: a small corpus does not fill more
+CODE_DIMS = 7  # 2187 speech tokens: what training.codes has to say
+CODES = LEVELS**CODE_DIMS
 TEXT_TOKENS = 108  # room for phoneme marks, special tokens not counted
 SPEECH_PER_TEXT = (0.6, 6.0)  # tokens per phoneme mark: English has 1.3
 SPECIAL_TOKENS = 20
@@ -33,7 +34,7 @@ NANO = ModelConfig(
         heads=4,
         kv_heads=2,
         text_vocab=TEXT_TOKENS + SPECIAL_TOKENS,
-        speech_tokens=LEVELS**CODE_DIMS,
+        speech_tokens=CODES,
         rope_theta=1e4,
         speech_per_text=SPEECH_PER_TEXT,
         takes_pieces=False,
@@ -41,7 +42,7 @@ NANO = ModelConfig(
     flow=FlowConfig(
         encoder=EncoderConfig(size=192, heads=4, feed_forward=512, blocks=3, up_blocks=2),
         estimator=UNetConfig("unet", channels=128, heads=4, head_dim=32, blocks=1, mid=5),
-        speech_tokens=LEVELS**CODE_DIMS,
+        speech_tokens=CODES,
         speaker=EMBEDDING,
     ),
     vocoder=VocoderConfig(base=256, f0_channels=128),
@@ -59,17 +60,24 @@ NANO = ModelConfig(
 TOY = ModelConfig(
     name="toy",
     lm=LMConfig(
-        32, 64, 2, 2, 1, text_vocab=TEXT_TOKENS + SPECIAL_TOKENS, speech_tokens=27, rope_theta=1e4
+        32,
+        64,
+        2,
+        2,
+        1,
+        text_vocab=TEXT_TOKENS + SPECIAL_TOKENS,
+        speech_tokens=CODES,
+        rope_theta=1e4,
     ),
     flow=FlowConfig(
         encoder=EncoderConfig(size=16, heads=2, feed_forward=32, blocks=1, up_blocks=1),
         estimator=UNetConfig("unet", channels=16, heads=2, head_dim=8, blocks=1, mid=1),
-        speech_tokens=27,
+        speech_tokens=CODES,
         speaker=16,
         steps=2,
     ),
     vocoder=VocoderConfig(base=16, f0_channels=16),
-    speech_tokenizer=S3Config(state=32, heads=1, layers=1, code_dims=3),
+    speech_tokenizer=S3Config(state=32, heads=1, layers=1, code_dims=CODE_DIMS),
     speaker_encoder=CamPlusConfig(
         embedding=16, head_channels=2, init_channels=8, growth=4, bn_size=2, block_layers=(1, 1, 1)
     ),

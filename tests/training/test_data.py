@@ -9,10 +9,17 @@ from training.pitch import pitch
 
 
 def test_labels_follow_durations() -> None:
-    row = {"phonemes": "ˈɑ i.", "durations": "2 1 3 1 2 5 2", "trim": "600"}
+    late = data.TEACHER_LATE
+    row = {"phonemes": "ˈɑ i.", "durations": "2 1 3 1 2 5 2", "trim": str(600 - late)}
     labels = data.phone_labels(row, 4)
     assert labels[0] == data.SILENCE
     assert "".join(labels) == "_ɑɑɑɑɑɑi"
+
+
+def test_pauses_are_silent_and_only_they() -> None:
+    loud, quiet = np.full((1, 80), -3.0), np.full((1, 80), -11.0)
+    mel = np.concatenate([quiet] * 2 + [loud] * 4 + [quiet] * 5 + [loud] * 6 + [quiet] * 2)
+    assert "".join(data.hushed([*"ɑɑɑɑɑttttttssss___s"], mel)) == "__ɑɑɑt_____ssss_ss"[:15] + "ss__"
 
 
 def test_frames_of_the_human_are_unknown() -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from cosyserve.models.s3 import bounded
 from cosyserve.text import Pronouncer, TextTokenizer
-from training import distil, flow, lm, loop, pronounce, speaker, text, tokenizer, vocoder
-from training.data import Corpus
+from training import codes, distil, flow, lm, loop, pronounce, speaker, text, tokenizer, vocoder
+from training.data import MARKS, Corpus
 from training.sizes import TOY
 
 History = list[dict[str, float]]
@@ -37,23 +38,31 @@ def rows_of(corpus: Corpus) -> flow.Rows:
 
 def test_tokenizer(corpus: Corpus, tmp_path: Path) -> None:
     assert TOY.speech_tokenizer
-    history = tokenizer.train(corpus, TOY.speech_tokenizer, tmp_path, seconds=60, steps=3, batch=4)
+    windows = tokenizer.Windows(corpus, codes.takes(corpus))
+    history = tokenizer.train(windows, TOY.speech_tokenizer, tmp_path, seconds=60, steps=3, batch=4)
     finite(history)
     hearing = tokenizer.Hearing(corpus, TOY.speech_tokenizer, tmp_path / "speech_tokenizer.pt")
-    codes = torch.cat(hearing.codes(retaken=False))
-    assert len(codes) == corpus.tokens
-    assert 0 <= int(codes.min()) <= int(codes.max()) < 27
-    for row, retaken in zip(hearing.codes(False), hearing.codes(True), strict=True):
-        assert 0.8 * len(row) - 2 < len(retaken) < 1.2 * len(row) + 1
+    found = hearing.codes(0)
+    assert len(found) == corpus.utterances[0]["tokens"]
+    said = codes.parted(found)[0].unique_consecutive()
+    assert "".join(MARKS[i] for i in said).strip("_") == corpus.utterances[0]["phonemes"]
 
 
-def test_rounding_passes_gradients() -> None:
-    value = torch.randn(4, 7, requires_grad=True)
-    rounded = tokenizer.quantised(value)
-    rounded.sum().backward()
-    assert set(rounded.detach().unique().tolist()) <= {-1.0, 0.0, 1.0}
-    assert value.grad is not None
-    assert (value.grad > 0).all()
+def test_scores_agree_with_rounding() -> None:
+    value = torch.linspace(-2, 2, 401)
+    rounded = bounded(value).round()
+    assert torch.equal(tokenizer.scores(value).argmax(-1) - 1.0, rounded)
+
+
+def test_the_likeliest_path_follows_the_phonemes() -> None:
+    said = "__ɑɑiii__ɑ"
+    found = torch.full((len(said), len(MARKS)), -5.0)
+    for row, mark in zip(found, said, strict=True):
+        row[MARKS.index(mark)] = 0.0
+    found[5] = 0.0  # nobody could tell
+    marks = tokenizer.aligned(found, "ˈɑi, ɑ.")
+    assert "".join(MARKS[i] for i in marks) == said
+    assert "".join(MARKS[i] for i in tokenizer.aligned(found[2:7], "ɑ i")) == "ɑɑiii"
 
 
 def test_speaker(corpus: Corpus, tmp_path: Path) -> None:

@@ -1,0 +1,147 @@
+"""What a speech code says: one mark, where it stands in the 40 ms, and its pitch or its end.
+
+A code is seven ternary digits. Four name the mark; marks that sound alike differ in few of them.
+One says whether the mark fills the token. Two say how high a voiced mark is, or how long an
+unvoiced one will go on, so that pauses end by themselves. Knows no network.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from training.data import UNKNOWN, Corpus
+
+VOICELESS = 10  # so many marks come first that have no pitch, silence among them
+MARK_DIGITS = 4
+PLACES, LEVELS = 3, 9
+WHOLE, AFTER_LAST, BEFORE_NEXT = range(PLACES)  # the other half belongs to the mark beside
+PITCH_STEP = 1 / 7  # octaves from level to level; the middle one is the voice's median
+LONGEST_OF_LEVEL = (1, 2, 3, 4, 5, 7, 10, 14)  # tokens that an unvoiced mark goes on, this included
+TAKES = 8  # of every utterance, for LM and tokenizer
+PACES = (0.85, 1.15)
+LATEST = 0.5  # tokens that a take begins later: no more than is silent in front
+FRAMES = 4  # of the tokenizer's input in a token
+
+
+def _gray(digits: int) -> list[int]:
+    """Numbers of ternary digits, each one digit by one from the last."""
+    found = [0]
+    for digit in range(digits):
+        found = [
+            value + 3**digit * high
+            for high in range(3)
+            for value in (reversed(found) if high % 2 else found)
+        ]
+    return found
+
+
+GRAY = torch.tensor(_gray(MARK_DIGITS))  # a level's two digits are the first nine of these
+UNGRAY = GRAY.argsort()
+
+
+def joined(mark: Tensor, place: Tensor, level: Tensor) -> Tensor:
+    return GRAY[mark] + 3**MARK_DIGITS * (place + PLACES * GRAY[level])
+
+
+def parted(codes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """mark, place, level"""
+    above = codes // 3**MARK_DIGITS
+    return UNGRAY[codes % 3**MARK_DIGITS], above % PLACES, UNGRAY[above // PLACES]
+
+
+def digits(codes: Tensor, count: int) -> Tensor:
+    """[...] -> [..., count] of -1, 0, 1, as the tokenizer's dimensions are rounded."""
+    places = 3 ** torch.arange(count, device=codes.device)
+    return codes[..., None] // places % 3 - 1
+
+
+def placed(run: Tensor) -> tuple[Tensor, Tensor]:
+    """Which mark, counted on, sounds in every 20 ms [U, 2L] -> the token's mark, place [U, L].
+
+    A token goes on by one mark at most, so that no mark is lost that is shorter than a token.
+    """
+    first, second = run[:, ::2], run[:, 1::2]
+    latest = run[:, :1] + torch.arange(first.shape[1])
+    chosen = latest + (second - latest).clamp(max=0).cummin(1).values
+    place = torch.where(chosen < second, BEFORE_NEXT, AFTER_LAST)
+    return chosen, torch.where((first == second) & (chosen == first), WHOLE, place)
+
+
+def spelled(mark: Tensor, place: Tensor, octave: Tensor) -> Tensor:
+    """[U, L] each, octave above the voice's median -> codes [U, L], UNKNOWN where the mark is."""
+    going_on = torch.ones_like(mark)
+    for t in range(mark.shape[1] - 2, -1, -1):
+        same = mark[:, t] == mark[:, t + 1]
+        going_on[:, t] = torch.where(same, going_on[:, t + 1] + 1, 1)
+    end = torch.bucketize(going_on, torch.tensor(LONGEST_OF_LEVEL))
+    high = (octave / PITCH_STEP).round().long() + LEVELS // 2
+    level = torch.where(mark < VOICELESS, end, high.clamp(0, LEVELS - 1))
+    return torch.where(mark == UNKNOWN, UNKNOWN, joined(mark.clamp(min=0), place, level))
+
+
+def octaves(corpus: Corpus) -> Tensor:
+    """[frames] above the median of the voice, a straight line where no pitch is heard."""
+    f0 = corpus["f0"].float().cpu().numpy()
+    voice = corpus.voice_of_tokens().repeat_interleave(2).cpu().numpy()
+    heard = f0 > 0
+    octave = np.log2(np.maximum(f0, 1.0))
+    for index in range(len(corpus.voices)):
+        mine = voice == index
+        octave[mine] -= np.median(octave[mine & heard]) if (mine & heard).any() else 0.0
+    for first, end in pairwise((2 * corpus.start).tolist()):
+        at = np.flatnonzero(heard[first:end])
+        known = octave[first:end][at] if len(at) else [0.0]
+        octave[first:end] = np.interp(np.arange(end - first), at if len(at) else [0], known)
+    return torch.from_numpy(octave)
+
+
+@dataclass
+class Take:
+    """The corpus spoken once more, a little later and faster or slower."""
+
+    codes: Tensor  # [T]
+    lengths: Tensor  # [U]
+    source: Tensor  # [T] frames of the tokenizer's input, where the token begins
+    pace: Tensor  # [T]
+
+
+def take(corpus: Corpus, octave: Tensor, paces: Sequence[float], later: Sequence[float]) -> Take:
+    """`paces` of every utterance, and how much `later` (in tokens) it begins."""
+    phone = corpus["phone"].cpu().long()
+    marks, run = phone.unique_consecutive(return_inverse=True)
+    runs, heights, sources, speeds = [], [], [], []
+    for (first, end), pace, skipped in zip(
+        pairwise(corpus.start.tolist()), paces, later, strict=True
+    ):
+        tokens = int((end - first - skipped) / pace)
+        at = first + skipped + pace * (torch.arange(2 * tokens, dtype=torch.float64) / 2 + 0.25)
+        rows = (2 * at).long()
+        runs.append(run[rows])
+        heights.append(octave[rows].view(-1, 2).mean(1))
+        sources.append(FRAMES * (first + skipped + pace * torch.arange(tokens)).double())
+        speeds.append(torch.full((tokens,), pace))
+    lengths = torch.tensor([len(row) for row in heights])
+    number, place = placed(pad_sequence(runs, batch_first=True))
+    within = torch.arange(number.shape[1]) < lengths[:, None]
+    mark = torch.where(within, marks[number.clamp(min=0)], UNKNOWN)
+    codes = spelled(mark, place, pad_sequence(heights, batch_first=True))
+    return Take(codes[within], lengths, torch.cat(sources), torch.cat(speeds))
+
+
+def takes(corpus: Corpus) -> list[Take]:
+    """The first is the original."""
+    octave, count = octaves(corpus), len(corpus.utterances)
+    found = [take(corpus, octave, [1.0] * count, [0.0] * count)]
+    for _ in range(TAKES - 1):
+        paces = [random.uniform(*PACES) for _ in range(count)]
+        later = [LATEST * random.random() for _ in range(count)]
+        found.append(take(corpus, octave, paces, later))
+    return found

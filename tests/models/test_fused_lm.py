@@ -144,7 +144,7 @@ def lines(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_a_draw_is_that_of_the_plain_function() -> None:
     _, kernels = made(torch.float32)
-    rows = 30
+    rows = 15
     ints, floats = lines(rows)
     reference = ints.clone()
     outcome = torch.zeros(rows, 2, dtype=torch.float64, device=DEVICE)

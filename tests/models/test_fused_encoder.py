@@ -3,9 +3,6 @@ interpreted."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,6 +18,7 @@ from cosyserve.models.flow import Flow, FlowPrompt, FlowState
 from cosyserve.models.flow.encoder import UpsamplingConformer
 from cosyserve.models.flow.fused_encoder import FusedEncoder, fused
 from cosyserve.models.flow.masks import valid
+from tests.models.hopper import compiled
 
 pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
@@ -110,15 +108,7 @@ def test_a_row_is_the_same_in_company(streaming: bool) -> None:
 
 
 def test_they_fit_a_hopper_gpu_at_full_size(tmp_path: Path) -> None:
-    """Without one: in a process of its own, since nothing is interpreted there."""
-    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    env |= {"TRITON_CACHE_DIR": str(tmp_path)}
-    script = Path(__file__).with_name("compile_encoder.py")
-    done = subprocess.run(
-        [sys.executable, script], env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = [line.split() for line in done.stdout.splitlines()]
+    found = [line.split() for line in compiled("compile_encoder.py", tmp_path)]
     assert {name for name, *_ in found} == {"_norm_linear", "_attend", "_linear_add"}
     for name, _, stack, shared in found:
         assert stack == "0", f"{name} spills"

@@ -5,9 +5,6 @@ That they compile for a Hopper GPU needs none.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +18,7 @@ from cosyserve.models import drawing, int8
 from cosyserve.models.config import LMConfig
 from cosyserve.models.fused_lm import FusedLM, fused
 from cosyserve.models.lm import KVCache, SpeechLM
+from tests.models.hopper import compiled
 
 pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
@@ -210,12 +208,4 @@ def test_a_cpu_is_left_alone() -> None:
 
 
 def test_they_compile_for_a_hopper_gpu(tmp_path: Path) -> None:
-    """Without one: in a process of its own, since nothing is interpreted there."""
-    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    env |= {"TRITON_CACHE_DIR": str(tmp_path)}
-    script = Path(__file__).with_name("compile_kernels.py")
-    done = subprocess.run(
-        [sys.executable, script], env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert len(done.stdout.split()) == 25
+    assert len(compiled("compile_kernels.py", tmp_path)) == 25

@@ -34,7 +34,6 @@ MAX_WAIT = 1.0  # seconds that one may have to wait
 POSITIONS = 4096  # of the LM, for prompt, text and speech of an utterance
 SILENCE = 1e-4  # an utterance that never gets louder is no speech
 POLL = 2e-4  # seconds between two looks at a GPU when there is nothing else to do
-SATED = 0.5  # seconds of audio that let a listener wait for the LM
 
 
 class Rows(Protocol):
@@ -210,10 +209,7 @@ class Scheduler:
         if not self._chunks.first:
             return False
         now = self.clock()
-        return all(
-            s.utterances[0].ready or (s.request.stream and s.slack(now) > SATED)
-            for s in self.running
-        )
+        return all(s.utterances[0].ready or s.sated(now) for s in self.running)
 
     def _advance_lm(self) -> bool:
         begun = self.clock()

@@ -15,6 +15,7 @@ from cosyserve.engine.hops import NEVER, hop_ends, is_last
 from cosyserve.engine.token2wav import Voicing
 
 WHOLE_SLACK = 0.5  # seconds that a whole text may wait for its voice: a listener may have less
+SATED = 0.5  # seconds of audio that let a listener wait for the LM
 
 Sink = Callable[[AudioChunk | CosyError], None]
 
@@ -107,6 +108,9 @@ class Session:
             return WHOLE_SLACK - (0.0 if self.due_since is None else now - self.due_since)
         played = 0.0 if self.first_sent is None else now - self.first_sent
         return self.samples / SAMPLE_RATE - played
+
+    def sated(self, now: float) -> bool:
+        return self.request.stream and self.slack(now) > SATED
 
     def send(self, samples: Floats, tokens: int, now: float, last: bool) -> None:
         finish = self.utterances[0].generation.finish if last else None

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.flow.encoder import ConformerBlock, UpsamplingConformer, encode_distances
+from cosyserve.models.flow.kernel_weights import Conv, bias, conv, linear, norm
 from cosyserve.models.flow.masks import valid
 from cosyserve.models.kernels import suited
 
@@ -34,8 +35,8 @@ class FusedEncoder:
         self._embed, self._up_embed = encoder.embed, encoder.up_embed
         self._after_norm = encoder.after_norm
         ahead, behind = encoder.pre_lookahead_layer.conv1, encoder.pre_lookahead_layer.conv2
-        self._ahead = ahead.weight.transpose(1, 2).flatten(1).contiguous(), _bias(ahead)
-        self._behind = behind.weight.permute(2, 0, 1).contiguous(), _bias(behind)
+        self._ahead = ahead.weight.transpose(1, 2).flatten(1).contiguous(), bias(ahead)
+        self._behind = conv(behind)
         self._up = _upsampling(encoder.up_layer.conv)
         self._blocks, self._up_blocks = (
             _blocks(blocks, encode_distances(n, n, encoder.config.size, weight.device))
@@ -46,17 +47,15 @@ class FusedEncoder:
         self, tokens: Tensor, lengths: Tensor, inside: Tensor | None, size: int, streaming: bool
     ) -> Tensor:
         """As `UpsamplingConformer.forward`."""
-        from cosyserve.models.kernels.causal_conv import causal_conv
-
         chunk = self._config.chunk if streaming else size
         encoded = torch.full_like(lengths, size) if inside is None else inside.sum(1)
         frames = 2 * encoded
         x = self._embed(tokens) * valid(lengths, tokens.shape[1])[..., None]
         x = F.pad(x, (0, 0, 0, size + self._config.lookahead - tokens.shape[1]))
-        x = x[:, :size] + causal_conv(self._look_ahead(x), *self._behind, exact=self.exact)
+        x = x[:, :size] + self._behind(self._look_ahead(x), self.exact)
         for block in self._blocks:
             x = block(x, encoded, chunk, self.exact)
-        x = causal_conv(x, *self._up, exact=self.exact).view(len(x), 2 * size, -1)
+        x = self._up(x, self.exact).view(len(x), 2 * size, -1)
         x = self._up_embed(x)
         for block in self._up_blocks:
             x = block(x, frames, 2 * chunk, self.exact)
@@ -84,12 +83,12 @@ class _Block:
             torch.cat([layer.weight for layer in layers]),
             torch.cat([layer.bias for layer in layers]),
         )
-        self._qkv = normed(_norm(block.norm_mha), weights, biases)
+        self._qkv = normed(norm(block.norm_mha), weights, biases)
         self._biases = attention.pos_bias_u, attention.pos_bias_v
         self._table = attention.linear_pos(distances.to(weights.dtype))
-        self._out = _weights(attention.linear_out)
-        self._widen = normed(_norm(block.norm_ff), *_weights(forward["w_1"]))
-        self._narrow = _weights(forward["w_2"])
+        self._out = linear(attention.linear_out)
+        self._widen = normed(norm(block.norm_ff), *linear(forward["w_1"]))
+        self._narrow = linear(forward["w_2"])
 
     def __call__(self, x: Tensor, lengths: Tensor, chunk: int, exact: bool) -> Tensor:
         """x [B, T, D]."""
@@ -109,23 +108,9 @@ def _blocks(blocks: nn.ModuleList, distances: Tensor) -> list[_Block]:
     return [_Block(block, distances) for block in blocks if isinstance(block, ConformerBlock)]
 
 
-def _upsampling(conv: nn.Conv1d) -> tuple[Tensor, Tensor]:
+def _upsampling(layer: nn.Conv1d) -> Conv:
     """A convolution of kernel 5 over frames, each token's two being the same, as one of kernel 3
-    over tokens that gives both frames of a token at once: weight by tap, bias."""
-    a, b, c, d, e = conv.weight.float().unbind(2)
+    over tokens that gives both frames of a token at once."""
+    a, b, c, d, e = layer.weight.float().unbind(2)
     taps = [torch.cat(both) for both in ((a + b, a), (c + d, b + c), (e, d + e))]
-    return torch.stack(taps).to(conv.weight.dtype), _bias(conv).repeat(2)
-
-
-def _norm(norm: nn.LayerNorm) -> tuple[Tensor, Tensor, float]:
-    return norm.weight, norm.bias, norm.eps
-
-
-def _bias(layer: nn.Conv1d) -> Tensor:
-    assert layer.bias is not None
-    return layer.bias
-
-
-def _weights(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    assert isinstance(layer, nn.Linear)
-    return layer.weight, layer.bias
+    return Conv(torch.stack(taps, 2).to(layer.weight.dtype), bias(layer).repeat(2))

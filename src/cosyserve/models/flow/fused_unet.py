@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cosyserve.models.flow.kernel_weights import Conv, bias, conv, linear, norm
 from cosyserve.models.flow.unet import (
     ResNet,
     Stage,
@@ -20,8 +21,6 @@ from cosyserve.models.flow.unet import (
     time_sinusoid,
 )
 from cosyserve.models.kernels import suited
-
-Norm = tuple[Tensor, Tensor, float]
 
 
 def fused(unet: nn.Module, times: Sequence[float]) -> FusedUNet | None:
@@ -43,9 +42,9 @@ class FusedUNet:
         time = unet.time_mlp["linear_2"](F.silu(time))
         down, *middle, up = (_Stage(stage, time) for stage in unet._stages())
         self._down, self._middle, self._up = down, middle, up
-        self._final = _conv(unet.final_block.block["0"])
-        self._final_norm = _norm(unet.final_block.block["2"])
-        self._proj = unet.final_proj.weight[:, :, 0].contiguous(), _bias(unet.final_proj)
+        self._final = conv(unet.final_block.block["0"])
+        self._final_norm = norm(unet.final_block.block["2"])
+        self._proj = unet.final_proj.weight[:, :, 0].contiguous(), bias(unet.final_proj)
 
     def __call__(self, x: Tensor, step: Tensor, lengths: Tensor, chunk: Tensor) -> Tensor:
         """As `UNet.forward`, of `inputs` x, at the time of Euler step `step` [1] -> [B * T, mel].
@@ -75,18 +74,6 @@ class _Seen:
         self.step, self.lengths, self.chunk, self.exact = step, lengths, chunk, exact
 
 
-class _Conv:
-    """A causal convolution, its weight by tap."""
-
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        self._weight, self._bias = weight.permute(2, 0, 1).contiguous(), bias
-
-    def __call__(self, x: Tensor, exact: bool) -> Tensor:
-        from cosyserve.models.kernels.causal_conv import causal_conv
-
-        return causal_conv(x, self._weight, self._bias, exact=exact)
-
-
 class _Stage:
     def __init__(self, stage: Stage, time: Tensor) -> None:
         resnet, blocks = stage[0], stage[1]
@@ -94,10 +81,10 @@ class _Stage:
         assert isinstance(blocks, nn.ModuleList)
         self._time = resnet.mlp(time)  # [steps, channels]
         self._enter = _entering(resnet)
-        self._again = _conv(resnet.block2.block["0"])
-        self._norms = [_norm(block.block["2"]) for block in (resnet.block1, resnet.block2)]
+        self._again = conv(resnet.block2.block["0"])
+        self._norms = [norm(block.block["2"]) for block in (resnet.block1, resnet.block2)]
         self._blocks = [_Block(block) for block in blocks if isinstance(block, TransformerBlock)]
-        self._conv = _conv(stage[2]) if len(stage) > 2 else None
+        self._conv = conv(stage[2]) if len(stage) > 2 else None
 
     def transform(self, x: Tensor, seen: _Seen) -> Tensor:
         """x [B, T, C] -> [B, T, C], without the last convolution."""
@@ -128,10 +115,10 @@ class _Block:
         attention, forward = block.attn1, block.ff.net
         self._heads = attention.heads
         parts = (attention.to_q.weight, attention.to_k.weight, attention.to_v.weight)
-        self._qkv = normed(_norm(block.norm1), torch.cat(parts), None)
-        self._out = _weights(attention.to_out[0])
-        self._widen = normed(_norm(block.norm3), *_weights(forward["0"].proj))
-        self._narrow = _weights(forward["2"])
+        self._qkv = normed(norm(block.norm1), torch.cat(parts), None)
+        self._out = linear(attention.to_out[0])
+        self._widen = normed(norm(block.norm3), *linear(forward["0"].proj))
+        self._narrow = linear(forward["2"])
 
     def __call__(self, x: Tensor, shape: torch.Size, seen: _Seen) -> Tensor:
         """x [B * T, C]."""
@@ -147,30 +134,9 @@ class _Block:
         return linear_add(y, *self._narrow, x, exact=exact)
 
 
-def _conv(conv: nn.Module) -> _Conv:
-    assert isinstance(conv, nn.Conv1d)
-    return _Conv(conv.weight, _bias(conv))
-
-
-def _entering(resnet: ResNet) -> _Conv:
+def _entering(resnet: ResNet) -> Conv:
     """A ResNet block's first convolution, and beside it that of one frame: one launch."""
     first, direct = resnet.block1.block["0"], resnet.res_conv
     assert isinstance(first, nn.Conv1d)
     weight = torch.cat((first.weight, F.pad(direct.weight, (first.weight.shape[2] - 1, 0))))
-    return _Conv(weight, torch.cat((_bias(first), _bias(direct))))
-
-
-def _norm(norm: nn.Module) -> Norm:
-    assert isinstance(norm, nn.LayerNorm)
-    return norm.weight, norm.bias, norm.eps
-
-
-def _bias(layer: nn.Module) -> Tensor:
-    bias = layer.bias
-    assert isinstance(bias, Tensor)
-    return bias
-
-
-def _weights(layer: nn.Module | Tensor) -> tuple[Tensor, Tensor]:
-    assert isinstance(layer, nn.Linear)
-    return layer.weight, layer.bias
+    return Conv(weight, torch.cat((bias(first), bias(direct))))

@@ -19,6 +19,16 @@ TILES = Tile(64, 128, 4, 2), Tile(64, 128, 4, 2), Tile(64, 64, 4, 3)  # queries,
 
 
 @triton.jit
+def weighed(score, scale, top, total):
+    """Of more scores: weights against the highest so far, by what earlier ones fade, that highest
+    one times the scale, and the sum of all weights."""
+    higher = tl.maximum(top, tl.max(score, 1) * scale)
+    weight = tl.exp2(score * scale - higher[:, None])
+    fade = tl.exp2(top - higher)
+    return weight, fade, higher, total * fade + tl.sum(weight, 1)
+
+
+@triton.jit
 def _seen(
     q,
     keys,
@@ -50,10 +60,7 @@ def _seen(
         score = tl.dot(q, tl.trans(k))
     if masked:
         score = tl.where(j[None, :] < ends[:, None], score, float("-inf"))
-    higher = tl.maximum(top, tl.max(score, 1) * scale)
-    weight = tl.exp2(score * scale - higher[:, None])
-    fade = tl.exp2(top - higher)
-    total = total * fade + tl.sum(weight, 1)
+    weight, fade, higher, total = weighed(score, scale, top, total)
     acc *= fade[:, None]
     if exact:
         acc = tl.dot(weight, v.to(tl.float32), acc, input_precision="ieee")

@@ -16,6 +16,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.chunk_attention import weighed
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.rows import tile, times
 
@@ -86,12 +87,8 @@ def _attend(
         left = right
         score = times(q_key, k, tl.gather(askew, turned, 1), exact)
         score = tl.where(j[None, :] < ends[:, None], score, float("-inf"))
-        higher = tl.maximum(top, tl.max(score, 1) * scale)
-        weight = tl.exp2(score * scale - higher[:, None])
-        fade = tl.exp2(top - higher)
-        total = total * fade + tl.sum(weight, 1)
+        weight, fade, top, total = weighed(score, scale, top, total)
         acc = times(weight.to(v.dtype), tl.trans(v), acc * fade[:, None], exact)
-        top = higher
     acc /= tl.maximum(total, 1e-30)[:, None]
     target = out + row.to(tl.int64) * length * inner + head * width
     tl.store(

@@ -12,6 +12,7 @@ from triton.compiler import ASTSource
 
 from cosyserve.models.kernels import (
     attention,
+    batch_linear,
     causal_conv,
     chunk_attention,
     convolution,
@@ -76,7 +77,29 @@ compiles(
     splits=8,
     width=64,
 )
-sizes = {"width": 64, "group": 7, "exact": False, "pdl": True, "bg": 16, "bk": 64, "bd": 64}
+batch: dict[str, Any] = {"exact": False, "pdl": True, "line": 64, "gated": False, "biased": False}
+batch |= {"adds": False, "parts": 0, "bm": 64, "bn": 32, "bk": 128, "bp": 1}
+for kind in (
+    {"size": 896, "piece": 896, "lines": 16, "biased": True},
+    {"size": 896, "piece": 896, "lines": 16, "adds": True},
+    {"size": 896, "piece": 896, "lines": 16, "gated": True, "parts": 28, "bp": 32},
+    {"size": 4864, "piece": 1280, "lines": 32},
+):
+    compiles(
+        batch_linear._batch_linear,
+        (half, half, half, whole, half, whole, half, *rest),
+        **batch | kind,
+    )
+sizes = {
+    "width": 64,
+    "group": 7,
+    "exact": False,
+    "pdl": True,
+    "early": True,
+    "bg": 16,
+    "bk": 64,
+    "bd": 64,
+}
 compiles(
     attention._attend,
     (whole, whole, "*i64", half, half, whole, whole, *[number] * 7, "fp32"),
@@ -106,8 +129,8 @@ compiles(
 compiles(elementwise._embed, ("*i64", half, whole, number, number), pdl=True, block=1024)
 compiles(
     elementwise._add_norm,
-    (whole, half, half, half, number, "fp32"),
-    adds=True,
+    (whole, whole, half, half, number, number, "fp32"),
+    parts=4,
     pdl=True,
     block=1024,
 )

@@ -22,7 +22,7 @@ from cosyserve.models.fused_lm import fused
 from cosyserve.models.lm import KVCache, SpeechLM
 
 MOST = 64  # the top_k that captured steps allow; others are computed step by step
-PIECES = (16, 32, 64, 128, 256)  # lengths of prompts' pieces, together
+PIECES = (16, 32, 64, 128, 256, 512, 1024)  # lengths of prompts' pieces, together
 TILE = 32  # ids of a launch that belong to one row: the kernels' QUERIES
 SPAN = 64  # the cache is looked at in multiples of this
 

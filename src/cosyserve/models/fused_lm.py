@@ -1,8 +1,8 @@
 """The speech LM in few launches, for a GPU. `SpeechLM.extend` is its reference.
 
-Knows no request. Up to ROWS rows, each layer of a decoding step is five kernels of ours that read
-every weight once, in eight bits if the LM says so; for more, and for prompts, matrix products are
-the library's and what lies between them ours.
+Knows no request. Up to FEW rows, each layer of a decoding step is five kernels of ours that read
+every weight once, in eight bits if the LM says so; up to SOME, six with matrix units. For more, and
+for prompts, matrix products are the library's and what lies between them ours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from cosyserve.models import int8
 from cosyserve.models.kernels import suited
 from cosyserve.models.lm import KVCache, Layer, SpeechLM
 
-ROWS = 2  # that a program computes one after another; more are quicker as matrix products
+FEW = 2  # rows that a program computes one after another; more are quicker as matrix products
+SOME = 64  # rows that a program computes at a time
+SUMS = 4  # parts of a long product's sums: else too few programs would have all the work
 PROGRAMS = 128  # about as many as a GPU runs at once
 SPLIT, MOST_SPLITS = 128, 8  # keys of a split at least, and splits of a row's keys
 
@@ -41,19 +43,21 @@ class FusedLM:
         angle = position[:, None] * config.rope_theta**-exponent
         self._rotary = torch.cat((angle.cos(), angle.sin()), dim=1)
         self._head = _matrix(lm, lm.head)
-        self._layers = [
+        self._layers = [layer for layer in lm.layers if isinstance(layer, Layer)]
+        self._matrices = [
             tuple(_matrix(lm, part) for part in (layer.qkv, layer.out, layer.gate_up, layer.down))
-            for layer in lm.layers
-            if isinstance(layer, Layer)
+            for layer in self._layers
         ]
 
     def logits(self, ids: Tensor, lengths: Tensor, cache: KVCache, span: int) -> Tensor:
         """Appends ids [B] to rows that hold `lengths` [B] positions -> float32 [B, classes]."""
-        if len(ids) <= ROWS:
+        if len(ids) <= FEW:
             return self._few(ids, lengths, cache, span)
+        if len(ids) <= SOME:
+            return self._some(ids, lengths, cache, span)
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
-            found, _ = self._attend(layer, qkv, lengths, cache, span, 1)
+            found, _ = self._attend(layer, qkv, lengths, cache, span, early=False)
             return found.flatten(1)
 
         x, delta = self._many(ids, attend)
@@ -81,7 +85,7 @@ class FusedLM:
                 exact=self.exact,
             )
 
-        x, delta = (part.index_select(0, last) for part in self._many(ids, attend))
+        x, delta = (part.index_select(-2, last) for part in self._many(ids, attend))
         return self.lm.logits(self._last_norm(x, delta))
 
     def draw(
@@ -108,32 +112,50 @@ class FusedLM:
         # At least two, so that the product behind always merges.
         splits = max(2, min(MOST_SPLITS, PROGRAMS // programs, -(-span // SPLIT)))
         x = embed(ids, lm.embedding.weight)
-        for index, (layer, matrices) in enumerate(zip(lm.layers, self._layers, strict=True)):
-            assert isinstance(layer, Layer)
+        for index, (layer, matrices) in enumerate(zip(self._layers, self._matrices, strict=True)):
             qkv, out, wide, down = matrices
             norm, bias = _norm(layer.attn_norm), layer.qkv.bias
             y = norm_linear(x, *norm, qkv, bias, gated=False, dtype=x.dtype)
-            x = merge_project(*self._attend(index, y, lengths, cache, span, splits), out, x)
+            found = self._attend(index, y, lengths, cache, span, splits)
+            x = merge_project(*found, out, x)
             y = norm_linear(x, *_norm(layer.mlp_norm), wide, None, gated=True, dtype=dtype)
             x = project(y, down, x)
         bias = lm.head.bias
         return norm_linear(x, *_norm(lm.norm), self._head, bias, gated=False, dtype=x.dtype)
 
+    def _some(self, ids: Tensor, lengths: Tensor, cache: KVCache, span: int) -> Tensor:
+        from cosyserve.models.kernels import batch_linear as batch
+        from cosyserve.models.kernels.elementwise import add_norm, embed
+
+        lm, dtype, exact = self.lm, self.lm.head.weight.dtype, self.exact
+        norms = [*(_norm(layer.attn_norm) for layer in self._layers), _norm(lm.norm)]
+        x = embed(ids, lm.embedding.weight)
+        y = add_norm(x, None, *norms[0], dtype)
+        for index, (layer, norm) in enumerate(zip(self._layers, norms[1:], strict=True)):
+            scale, eps = _norm(layer.mlp_norm)
+            weight, bias = layer.qkv.weight, layer.qkv.bias
+            qkv = batch.batch_linear(y, weight, bias, dtype=dtype, exact=exact)
+            found, _ = self._attend(index, qkv, lengths, cache, span)
+            unscaled = batch.add_linear(found.flatten(1), layer.out.weight, x, scale, exact=exact)
+            y = batch.gated_linear(unscaled, eps, layer.gate_up.weight, exact=exact)
+            delta = batch.split_linear(y, layer.down.weight, SUMS, exact=exact)
+            y = add_norm(x, delta, *norm, dtype)
+        return batch.batch_linear(y, lm.head.weight, lm.head.bias, dtype=x.dtype, exact=exact)
+
     def _many(self, ids: Tensor, attend: Callable[[int, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """ids [B] -> the residual [B, hidden] and what is to be added to it; `attend` turns the
-        projections of a layer [B, ...] into what its heads found."""
+        """ids [B] -> the residual [B, hidden] and what is to be added to it [1, B, hidden];
+        `attend` turns the projections of a layer [B, ...] into what its heads found."""
         from cosyserve.models.kernels.elementwise import add_norm, embed, gate
 
         lm, dtype = self.lm, self.lm.head.weight.dtype
         x = embed(ids, lm.embedding.weight)
         delta: Tensor | None = None
-        for index, layer in enumerate(lm.layers):
-            assert isinstance(layer, Layer)
+        for index, layer in enumerate(self._layers):
             y = add_norm(x, delta, *_norm(layer.attn_norm), dtype)
             found = attend(index, F.linear(y, layer.qkv.weight, layer.qkv.bias))
-            delta = F.linear(found, layer.out.weight)
+            delta = F.linear(found, layer.out.weight)[None]
             y = add_norm(x, delta, *_norm(layer.mlp_norm), dtype)
-            delta = F.linear(gate(F.linear(y, layer.gate_up.weight)), layer.down.weight)
+            delta = F.linear(gate(F.linear(y, layer.gate_up.weight)), layer.down.weight)[None]
         assert delta is not None
         return x, delta
 
@@ -143,7 +165,15 @@ class FusedLM:
         return add_norm(x, delta, *_norm(self.lm.norm), self.lm.head.weight.dtype)
 
     def _attend(
-        self, layer: int, qkv: Tensor, lengths: Tensor, cache: KVCache, span: int, splits: int
+        self,
+        layer: int,
+        qkv: Tensor,
+        lengths: Tensor,
+        cache: KVCache,
+        span: int,
+        splits: int = 1,
+        *,
+        early: bool = True,
     ) -> tuple[Tensor, Tensor]:
         from cosyserve.models.kernels.attention import attend
 
@@ -157,6 +187,7 @@ class FusedLM:
             heads=config.heads,
             span=span,
             splits=splits,
+            early=early,
             exact=self.exact,
         )
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.ask import ask_for
 from cosyserve.models.kernels.launch import launch
 
 GROUP = 16  # query heads of a tile, the fewest that a matrix unit takes
@@ -50,14 +51,22 @@ def _attend(
     splits: tl.constexpr,
     exact: tl.constexpr,
     pdl: tl.constexpr,
+    early: tl.constexpr,
     bg: tl.constexpr,
     bk: tl.constexpr,
     bd: tl.constexpr,
 ):
+    row, kv, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     if pdl:
         gdc_launch_dependents()
+        if early:  # no position that is held is being written
+            length = tl.minimum(tl.load(lengths + row * length_stride), span - 1).to(tl.int32)
+            for begin in range(split * piece, min(length, (split + 1) * piece), bk):
+                p = tl.minimum(begin + tl.arange(0, bk), length) * width
+                at = row.to(tl.int64) * slot_stride + kv * head_stride + p
+                ask_for(keys + at)
+                ask_for(values + at)
         gdc_wait()
-    row, kv, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     length = tl.minimum(tl.load(lengths + row * length_stride), span - 1).to(tl.int32)
     half: tl.constexpr = width // 2
     d, g = tl.arange(0, bd), tl.arange(0, bg)
@@ -135,10 +144,12 @@ def attend(
     heads: int,
     span: int,
     splits: int,
+    early: bool,
     exact: bool,
 ) -> tuple[Tensor, Tensor]:
     """qkv [B, heads + 2 kv_heads, D], rotary [positions, D] (cosines, then sines), lengths [B]:
-    positions held so far; keys and values [slots, kv_heads, capacity, D] of one layer.
+    positions held so far; keys and values [slots, kv_heads, capacity, D] of one layer. `early`:
+    the launch before this one lets it begin meanwhile.
 
     -> values [B, heads, splits, D] and stats [B, heads, splits, 2] for `linear.merge_project`; one
     split is all there is: values in qkv's type.
@@ -172,6 +183,7 @@ def attend(
         splits,
         exact,
         pdl(qkv),
+        early,
         max(GROUP, triton.next_power_of_2(heads // kv_heads)),
         KEYS,
         max(16, triton.next_power_of_2(width)),

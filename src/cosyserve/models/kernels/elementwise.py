@@ -46,15 +46,16 @@ def embed(ids: Tensor, table: Tensor) -> Tensor:
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _add_norm(
     x,
     delta,
     scale,
     out,
+    rows,
     size,
     eps,
-    adds: tl.constexpr,
+    parts: tl.constexpr,
     pdl: tl.constexpr,
     block: tl.constexpr,
 ):
@@ -67,8 +68,9 @@ def _add_norm(
         gdc_launch_dependents()
         gdc_wait()
     found = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-    if adds:
-        found += tl.load(delta + at, mask=inside, other=0.0).to(tl.float32)
+    for part in tl.static_range(parts):
+        found += tl.load(delta + part * rows * size + at, mask=inside, other=0.0).to(tl.float32)
+    if parts:
         tl.store(x + at, found.to(x.dtype.element_ty), mask=inside)
     factor = tl.rsqrt(tl.sum(found * found, 0) / size + eps)
     tl.store(out + at, (found * factor * g).to(out.dtype.element_ty), mask=inside)
@@ -77,7 +79,8 @@ def _add_norm(
 def add_norm(
     x: Tensor, delta: Tensor | None, scale: Tensor, eps: float, dtype: torch.dtype
 ) -> Tensor:
-    """Adds `delta` to the residual x [B, H] in place -> its RMSNorm, in the given type."""
+    """Adds the parts of `delta` [parts, B, H] to the residual x [B, H] in place -> its RMSNorm, in
+    the given type."""
     rows, size = x.shape
     out = torch.empty(rows, size, device=x.device, dtype=dtype)
     launch(
@@ -87,9 +90,10 @@ def add_norm(
         x if delta is None else delta,
         scale,
         out,
+        rows,
         size,
         eps,
-        delta is not None,
+        0 if delta is None else len(delta),
         pdl(x),
         triton.next_power_of_2(size),
         num_warps=4,

@@ -28,7 +28,7 @@ from cosyserve.models.kernels.rows import (
     times,
 )
 
-TILES = Tile(32, 128, 4, 2), Tile(64, 128, 8, 2), Tile(128, 64, 8, 3)
+TILES = Tile(32, 128, 4, 2), Tile(64, 128, 8, 2), Tile(128, 64, 8, 3), Tile(128, 32, 8, 2)
 WIDE = 256  # columns of x above which smaller tiles fill shared memory and registers
 WIDE_TILES = Tile(64, 64, 8, 1), Tile(64, 128, 8, 1), Tile(64, 64, 8, 2)
 NORMALISED = 8  # rows of a program that only normalises

@@ -27,6 +27,7 @@ import torch
 from benchmarks.gpu import checks, lm, speech
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.bounds import compared, incorrect
+from benchmarks.gpu.laws import laws
 from benchmarks.gpu.over_http import first_audio_http_ms
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +45,7 @@ FIGURES: dict[str, Callable[[Bench], Any]] = {
     "captured_equal": checks.captured_equal,
     "kernels_against_module": checks.kernels_against_module,
     "draws_chi2": checks.draws_chi2,
+    "laws": laws,
     "roofline": lm.roofline,
     "nan_in_1000": checks.nan_in_1000,
     "first_audio_http_ms": first_audio_http_ms,

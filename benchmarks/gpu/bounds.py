@@ -24,6 +24,14 @@ GOALS: list[tuple[str, str, float]] = [
     ("offline_b64_audio_s_per_s", ">=", 600.0),
     ("warmup_s", "<=", 60.0),
 ]
+LAWS = {
+    "streamed_mel_error": 1e-4,
+    "streamed_db": -30.0,
+    "company_logits_error": 1e-4,
+    "company_db": -30.0,
+    "again_db": -80.0,
+    "held_by_leavers": 0.0,
+}
 # A chi-squared of n degrees has mean n and variance 2n.
 CORRECT: dict[str, Callable[[Any], bool]] = {
     "mel_rel_error": lambda error: bool(error <= 2e-2),
@@ -33,6 +41,7 @@ CORRECT: dict[str, Callable[[Any], bool]] = {
     "beside.kernels_against_module": lambda found: all(
         value <= (2e-2 if name.startswith("relative") else 0) for name, value in found.items()
     ),
+    "beside.laws": lambda found: all(found[name] <= bound for name, bound in LAWS.items()),
     "beside.draws_chi2": lambda found: bool(
         found["chi2"] <= found["freedom"] + 4 * math.sqrt(2 * found["freedom"])
     ),

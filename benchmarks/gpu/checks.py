@@ -30,16 +30,16 @@ def mel_rel_error(bench: Bench) -> float:
     tokens = bench.random_tokens(2, bench.few(250, 30))
     with torch.backends.cudnn.flags(allow_tf32=False):
         ids = torch.tensor(tokens, device=bench.device)
-        (wanted,) = exact.whole([_prompt(bench, exact)], [ids])
+        (wanted,) = exact.whole([prompt_of(bench, exact)], [ids])
     steps = FlowSteps(bench.flow, Lane(bench.device), (1,), 512)
     bench.sync()
     with steps.lane.here():
-        (found,) = steps.whole([_prompt(bench, bench.flow)], [tokens])
+        (found,) = steps.whole([prompt_of(bench, bench.flow)], [tokens])
         error = (found - wanted).norm() / wanted.norm()
     return float(error)
 
 
-def _prompt(bench: Bench, flow: Flow) -> FlowPrompt:
+def prompt_of(bench: Bench, flow: Flow) -> FlowPrompt:
     like = flow.encoder_proj.weight
     return FlowPrompt(
         torch.from_numpy(bench.voice.speech_tokens).long().to(like.device),

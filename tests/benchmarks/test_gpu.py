@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu.bench import Bench
-from benchmarks.gpu.bounds import GOALS, compared, incorrect
+from benchmarks.gpu.bounds import GOALS, LAWS, compared, incorrect
 
 # What others read in benchmarks/history.
 PROMISED = [
@@ -49,6 +49,8 @@ def test_every_figure_of_a_cpu_is_found() -> None:
     assert report["mel_rel_error"] < 1e-3  # float32 here
     assert (report["nan_in_1000"], report["beside"]["nan_with_large_weights"]) == (0, 0)
     assert report["beside"]["captured_equal"]
+    assert set(report["beside"]["laws"]) == set(LAWS)
+    assert report["beside"]["laws"]["company_db"] < -60  # float32
     assert report["transformers_step_ms"] == {"1": None, "64": None}
     assert incorrect(report) == []
     assert not any("not measured" in line for line in compared(report))

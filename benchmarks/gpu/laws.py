@@ -1,0 +1,143 @@
+"""What a stream may rely on, on this device: a stream is the whole, who shares its batch and when
+makes no difference, and whoever leaves takes nothing along.
+
+In float32 where a law says so, else as the engine computes; decibels are those of the difference.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import torch
+
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.checks import prompt_of
+from benchmarks.gpu.speech import crowd_of
+from cosyserve.contracts import AudioChunk, CosyError, Floats, Mode, SpeechRequest
+from cosyserve.engine.flow_steps import FlowSteps
+from cosyserve.engine.hops import hop_ends
+from cosyserve.engine.lane import Lane
+from cosyserve.engine.token2wav import Token2Wav, Voicing
+from cosyserve.models.flow import Flow, FlowState
+from cosyserve.models.lm import KVCache
+
+COMPANY = 8  # rows
+
+
+def laws(bench: Bench) -> dict[str, float]:
+    with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
+        return {
+            "streamed_mel_error": _streamed_mel_error(bench),
+            "streamed_db": _streamed_db(bench),
+            "company_logits_error": _company_logits_error(bench),
+            "company_db": _company_db(bench),
+            "again_db": _db(*(_said(bench, 7) for _ in range(2))),
+            "held_by_leavers": _held_by_leavers(bench),
+        }
+
+
+def _streamed_mel_error(bench: Bench) -> float:
+    """The largest difference of a frame's number in float32."""
+    flow = copy.deepcopy(bench.flow).float()
+    steps = FlowSteps(flow, Lane(bench.device), (1,), 512)
+    bench.sync()
+    tokens = bench.random_tokens(5, bench.few(250, 60))
+    with steps.lane.here():
+        mels = []
+        for ends in (_ends(bench, flow, len(tokens)), [len(tokens)]):
+            state, found = FlowState(prompt_of(bench, flow)), []
+            for end in ends:
+                given = tokens[: end + flow.lookahead]
+                ((mel, state),) = steps.advance([state], [given], [end == len(tokens)])
+                found.append(mel.clone())
+            mels.append(torch.cat(found, dim=1))
+        return float((mels[0] - mels[1]).abs().max())
+
+
+def _streamed_db(bench: Bench) -> float:
+    token2wav = crowd_of(bench).token2wav
+    tokens = bench.random_tokens(5, bench.few(250, 60))
+    waves = []
+    for ends in (_ends(bench, bench.flow, len(tokens)), [len(tokens)]):
+        voicing, found = _voicing(bench, token2wav, 0), []
+        for end in ends:
+            given = tokens[: end + voicing.lookahead]
+            ((samples, voicing),) = token2wav.advance([voicing], [given], [end == len(tokens)])
+            found.append(samples)
+        waves.append(np.concatenate(found))
+    steps = [float(np.abs(np.diff(wave)).max()) for wave in waves]
+    if steps[0] > 1.05 * steps[1]:
+        raise CosyError(f"a stream jumps by {steps[0]:.3f}, the whole by {steps[1]:.3f} at most")
+    return _db(*waves)
+
+
+def _ends(bench: Bench, flow: Flow, tokens: int) -> list[int]:
+    """Of a stream's chunks."""
+    ends = []
+    for end in hop_ends(len(bench.voice.speech_tokens), flow.grid):
+        if end + flow.lookahead >= tokens:
+            return [*ends, tokens]
+        ends.append(end)
+    raise AssertionError
+
+
+def _company_logits_error(bench: Bench) -> float:
+    """Of an LM in float32 that is told what to say: of the largest logit, alone and in company."""
+    lm = copy.deepcopy(bench.lm).float()
+    device, steps = bench.device, bench.few(100, 10)
+    ids = torch.randint(0, lm.config.vocab, (COMPANY, steps), device=device)
+    found = []
+    for rows in (1, COMPANY):
+        cache = KVCache.empty(lm.config, rows, steps, device=device)
+        start = torch.zeros(rows, dtype=torch.long, device=device)
+        found.append(lm.logits(lm.extend(ids[:rows], start, cache, steps)[0]))
+    return float((found[0] - found[1]).abs().max() / found[0].abs().max())
+
+
+def _company_db(bench: Bench) -> float:
+    token2wav = crowd_of(bench).token2wav
+    rows = [bench.random_tokens(n, 30 + n) for n in range(COMPANY)]
+    voicings = [_voicing(bench, token2wav, n) for n in range(COMPANY)]
+    final = [True] * COMPANY
+    ((alone, _),) = token2wav.advance(voicings[:1], rows[:1], final[:1])
+    return _db(token2wav.advance(voicings, rows, final)[0][0], alone)
+
+
+def _voicing(bench: Bench, token2wav: Token2Wav, seed: int) -> Voicing:
+    return token2wav.begin(bench.voice, with_prompt=True, seed=seed, speed=1.0)
+
+
+def _said(bench: Bench, seed: int) -> Floats:
+    """By the whole engine."""
+    crowd, heard = crowd_of(bench), list[AudioChunk | CosyError]()
+    request = SpeechRequest("", bench.voice, Mode.ZERO_SHOT, seed=seed, stream=True)
+    crowd.scheduler.open(request, heard.append).attempts = 1
+    crowd.rest()
+    chunks = [item.samples for item in heard if isinstance(item, AudioChunk)]
+    return np.concatenate(chunks)
+
+
+def _held_by_leavers(bench: Bench) -> int:
+    """Sessions that still have a place one turn after their listener left, at any point."""
+    crowd, held = crowd_of(bench), 0
+    scheduler = crowd.scheduler
+    for turns in range(0, bench.few(400, 40), bench.few(23, 7)):
+        request = SpeechRequest("", bench.voice, Mode.ZERO_SHOT, seed=turns, stream=True)
+        session = scheduler.open(request, lambda item: None)
+        session.attempts = 1
+        for _ in range(turns):
+            scheduler.step()
+        scheduler.cancel(session)
+        scheduler.step()
+        held += len(scheduler.running) + len(scheduler.waiting) + len(scheduler.lm.rows)
+        crowd.rest()
+    return held
+
+
+def _db(found: Floats, wanted: Floats) -> float:
+    if len(found) != len(wanted):
+        raise CosyError(f"{len(found)} samples instead of {len(wanted)}")
+    off = float(np.sqrt(np.mean((found - wanted) ** 2)))
+    return 20 * math.log10(max(off, 1e-9) / float(np.sqrt(np.mean(wanted**2))))

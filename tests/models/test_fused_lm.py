@@ -14,7 +14,7 @@ from cosyserve.contracts import Sampling
 from cosyserve.engine import lm_steps
 from cosyserve.engine.generation import Generation, WholeText
 from cosyserve.engine.lm_runner import LMRunner
-from cosyserve.models import drawing, int8
+from cosyserve.models import drawing, fused_lm, int8
 from cosyserve.models.config import LMConfig
 from cosyserve.models.fused_lm import FusedLM, fused
 from cosyserve.models.lm import KVCache, SpeechLM
@@ -100,10 +100,12 @@ def test_a_piece_of_a_prompt_is_that_of_the_plain_module(
         torch.testing.assert_close(written, reference, atol=3 * tolerance, rtol=0)
 
 
-def test_a_tile_of_a_prompt_is_a_tile_of_the_kernels() -> None:
+def test_tiles_are_those_of_the_kernels() -> None:
+    from cosyserve.models.kernels.batch_linear import ROWS
     from cosyserve.models.kernels.prompt_attention import QUERIES
 
     assert lm_steps.TILE == QUERIES
+    assert fused_lm.SOME == ROWS
 
 
 def test_prompts_of_several_rows_are_fed_in_one_launch() -> None:

@@ -19,7 +19,7 @@ from cosyserve.models.kernels.ask import ask_for
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.rows import numbers, tile, times
 
-ROWS = 64  # of a program, at most; fewer than a matrix unit takes would gain nothing
+ROWS = 64  # of a program: as many as the quick matrix units take; others are slower even for few
 
 
 class Unscaled(NamedTuple):

@@ -52,15 +52,19 @@ def train(
     steps: int,
     student_steps: int = STEPS,
     teacher_steps: int = TEACHER_STEPS,
+    fused: bool = False,
 ) -> list[dict[str, float]]:
     device = rows.corpus.device
     teacher = Flow(config)
     loop.load_state(teacher, out / "flow.pt")
     teacher = teacher.to(device).requires_grad_(False)
-    student = copy.deepcopy(teacher).requires_grad_(True)
+    student = copy.deepcopy(teacher)
+    student.estimator.requires_grad_(True)
     average = loop.Average(student)
+    if fused:
+        loop.fuse([teacher.estimator, student.estimator])
     rate = torch.zeros((), device=device)
-    optimizer = loop.adam(student.parameters(), rate, decay=0.0)
+    optimizer = loop.adam(student.estimator.parameters(), rate, decay=0.0)
 
     def one(streaming: bool) -> tuple[Tensor, Tensor]:
         codes, mel, speaker = rows.draw()
@@ -78,7 +82,6 @@ def train(
                     steps=teacher_steps,
                     guidance=config.guidance,
                 )
-            mu, who = conditions(student, codes, speaker, streaming)
             made = solve(
                 velocity(student, streaming),
                 noise,
@@ -95,7 +98,7 @@ def train(
     def step(name: str, streaming: bool) -> loop.Losses:
         optimizer.zero_grad(set_to_none=True)
         near, truth = one(streaming)
-        nn.utils.clip_grad_norm_(student.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(student.estimator.parameters(), 1.0)
         optimizer.step()
         average.follow()
         return {name: near, "teacher_to_truth": truth}
@@ -119,7 +122,8 @@ def main() -> None:
     codes = torch.load(given.out / "codes.pt", weights_only=True)
     embeddings = torch.load(given.out / "embeddings.pt", weights_only=True)
     rows = Rows(corpus, codes, embeddings, given.batch or BATCH)
-    train(rows, NANO.flow, given.out, seconds=given.seconds, steps=given.steps)
+    sizes = {"seconds": given.seconds, "steps": given.steps}
+    train(rows, NANO.flow, given.out, fused=given.compile, **sizes)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Trains the flow: speech codes and a speaker become mel frames, by matching straight paths.
 
 Rows are windows that begin with an utterance and run on into others of the same voice, so a
-leading part can serve as prompt. Knows no text and no vocoder.
+leading part can serve as prompt. The encoder sees no speaker: trained for long it knows utterances,
+and whose they are, by heart. So it learns in a first, short run only. Knows no text and no vocoder.
 """
 
 from __future__ import annotations
@@ -94,10 +95,13 @@ def train(
     resume: bool = False,
     fused: bool = False,
 ) -> list[dict[str, float]]:
+    """`resume`: the encoder is left as it is."""
     device = rows.corpus.device
     model = Flow(config)
     if resume:
         loop.load_state(model, out / "flow.pt")
+        for part in (model.input_embedding, model.encoder, model.encoder_proj):
+            part.requires_grad_(False)
     model = model.to(device)
     average = loop.Average(model)
     if fused:

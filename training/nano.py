@@ -1,8 +1,9 @@
 """Trains all parts in order and writes the model folder: one command, one GPU.
 
 The vocoder and the pronouncer need nobody and train beside the others. First the tokenizer and the
-speaker encoder; then, with their codes and embeddings, the LM and the flow; then the distilled
-flow. Every recipe is a process of its own, so that small models share the GPU. Knows no loss.
+speaker encoder; then, with their codes and embeddings, the LM and the flow, with its encoder first
+and then without; then the distilled flow. Every recipe is a process of its own, so that small
+models share the GPU. Knows no loss.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from training.presets import Arrays
 from training.sizes import NANO
 
 # part of the whole time: vocoder all of it, tokenizer and speaker first, then LM and flow
-TOKENIZER, SPEAKER, LM, FLOW, DISTIL = 0.24, 0.16, 0.15, 0.52, 0.2
+TOKENIZER, SPEAKER, LM, ENCODER, FLOW, DISTIL = 0.24, 0.16, 0.15, 0.15, 0.37, 0.2
 PRONOUNCER_SECONDS = 90
 
 
@@ -31,9 +32,9 @@ def start(
     seconds = str(share * given.minutes * 60)
     command = [sys.executable, "-m", f"training.{recipe}", "--data", str(given.work / "arrays")]
     command += ["--out", str(given.work), "--seconds", seconds, "--seed", str(given.seed), *more]
-    if torch.cuda.is_available() and recipe in ("flow", "vocoder"):
+    if torch.cuda.is_available() and recipe in ("flow", "distil", "vocoder"):
         command.append("--compile")
-    if given.resume and recipe != "distil":
+    if given.resume and recipe not in ("flow", "distil"):
         command.append("--resume")
     return subprocess.Popen(command)
 
@@ -88,7 +89,9 @@ def main() -> None:
     vocoder, pronouncer = start("vocoder", given, 0.97), start_pronouncer(given)
     finish(start("tokenizer", given, TOKENIZER), start("speaker", given, SPEAKER))
     lm = start("lm", given, LM)
-    finish(start("flow", given, FLOW))
+    if not given.resume:
+        finish(start("flow", given, ENCODER))
+    finish(start("flow", given, FLOW, "--resume"))
     finish(start("distil", given, DISTIL), pronouncer, lm, vocoder)
     folder(given.work, given.out)
 

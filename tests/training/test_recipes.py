@@ -76,9 +76,20 @@ def test_speaker(corpus: Corpus, tmp_path: Path) -> None:
 def test_flow_then_its_distillation(corpus: Corpus, tmp_path: Path) -> None:
     assert TOY.flow
     rows = rows_of(corpus)
+
+    def kept(name: str) -> dict[str, torch.Tensor]:
+        state: dict[str, torch.Tensor] = torch.load(tmp_path / name, weights_only=True)
+        return state
+
     finite(flow.train(rows, TOY.flow, tmp_path, seconds=60, steps=3))
+    first = kept("flow.pt")
+    finite(flow.train(rows, TOY.flow, tmp_path, seconds=60, steps=3, resume=True))
+    second = kept("flow.pt")
     finite(distil.train(rows, TOY.flow, tmp_path, seconds=60, steps=3, student_steps=2))
-    assert (tmp_path / "flow_distilled.pt").exists()
+    third = kept("flow_distilled.pt")
+    later = ("decoder.", "spk_embed_affine_layer.")
+    assert {k.split(".")[0] + "." for k in first if not first[k].equal(second[k])} == set(later)
+    assert {k.split(".")[0] + "." for k in second if not second[k].equal(third[k])} == {"decoder."}
 
 
 def test_vocoder(corpus: Corpus, tmp_path: Path) -> None:

@@ -22,7 +22,10 @@ from training.presets import Arrays
 from training.sizes import NANO
 
 # part of the whole time: vocoder all of it, tokenizer and speaker first, then LM and flow
-TOKENIZER, SPEAKER, LM, ENCODER, FLOW, DISTIL = 0.24, 0.16, 0.15, 0.15, 0.37, 0.2
+TOKENIZER, SPEAKER, LM, ENCODER, FLOW, DISTIL = 0.24, 0.16, 0.15, 0.25, 0.45, 0.2
+ENCODER_STEPS = (
+    12_000  # that the flow's encoder learns, if there is time: more, and it knows voices
+)
 PRONOUNCER_SECONDS = 90
 
 
@@ -77,7 +80,9 @@ def main() -> None:
     parser.add_argument("--sentences", type=Path, help="text that shows how often words are met")
     parser.add_argument("--minutes", type=float, default=60.0, help="training time in all")
     parser.add_argument("--workers", type=int, default=8, help="processes that read the corpus")
-    parser.add_argument("--resume", action="store_true", help="go on from checkpoints in work")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on from checkpoints in work; encoders stay"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--begin", type=Path, help="model folder to go on from")
     given = parser.parse_args()
@@ -90,7 +95,7 @@ def main() -> None:
     finish(start("tokenizer", given, TOKENIZER), start("speaker", given, SPEAKER))
     lm = start("lm", given, LM)
     if not given.resume:
-        finish(start("flow", given, ENCODER))
+        finish(start("flow", given, ENCODER, "--steps", str(ENCODER_STEPS)))
     finish(start("flow", given, FLOW, "--resume"))
     finish(start("distil", given, DISTIL), pronouncer, lm, vocoder)
     folder(given.work, given.out)

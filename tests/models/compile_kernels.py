@@ -30,7 +30,9 @@ HOPPER = GPUTarget("cuda", 90, 32)
 TILE: dict[str, Any] = {"pdl": True, "rows": 2, "bn": 8, "bk": 1024}
 
 
-def compiles(kernel: Any, types: Sequence[str], warps: int = 4, **constants: Any) -> None:
+def compiles(
+    kernel: Any, types: Sequence[str], warps: int = 4, stages: int = 3, **constants: Any
+) -> None:
     """`types` of all arguments but the constants, in order."""
     rest = iter(types)
     signature, given = {}, {}
@@ -39,7 +41,9 @@ def compiles(kernel: Any, types: Sequence[str], warps: int = 4, **constants: Any
         if name in constants:
             given[(index,)] = constants[name]
     source = ASTSource(kernel, signature=signature, constexprs=given)
-    found = triton.compile(source, target=HOPPER, options={"num_warps": warps, "num_stages": 3})
+    found = triton.compile(
+        source, target=HOPPER, options={"num_warps": warps, "num_stages": stages}
+    )
     assert found.asm["cubin"]
     sys.stdout.write(f"{kernel.__name__}\n")
 
@@ -78,17 +82,20 @@ compiles(
     width=64,
 )
 batch: dict[str, Any] = {"exact": False, "pdl": True, "line": 64, "gated": False, "biased": False}
-batch |= {"adds": False, "parts": 0, "bm": 64, "bn": 32, "bk": 128, "bp": 1}
-for kind in (
-    {"size": 896, "piece": 896, "lines": 16, "biased": True},
-    {"size": 896, "piece": 896, "lines": 16, "adds": True},
-    {"size": 896, "piece": 896, "lines": 16, "gated": True, "parts": 28, "bp": 32},
-    {"size": 4864, "piece": 1280, "lines": 32},
+batch |= {"adds": False, "parts": 0, "bm": batch_linear.ROWS, "bp": 1}
+plain, gated = batch_linear.PLAIN, batch_linear.GATED
+for shape, kind in (
+    (plain, {"size": 896, "piece": 896, "lines": 16, "biased": True}),
+    (plain, {"size": 896, "piece": 896, "lines": 16, "adds": True}),
+    (gated, {"size": 896, "piece": 896, "lines": 16, "gated": True, "parts": 28, "bp": 32}),
+    (plain, {"size": 4864, "piece": 1280, "lines": 32}),
 ):
     compiles(
         batch_linear._batch_linear,
         (half, half, half, whole, half, whole, half, *rest),
-        **batch | kind,
+        shape.warps,
+        shape.stages,
+        **batch | kind | {"bn": shape.outputs, "bk": shape.depth},
     )
 sizes = {
     "width": 64,
@@ -97,7 +104,7 @@ sizes = {
     "pdl": True,
     "early": True,
     "bg": 16,
-    "bk": 64,
+    "bk": attention.KEYS,
     "bd": 64,
 }
 compiles(
@@ -148,7 +155,7 @@ compiles(
 
 # Those of flow and vocoder, for few rows and for many.
 common: dict[str, Any] = {"exact": False, "pdl": True}
-for bm, bn, once in ((32, 128, True), (128, 64, False)):
+for bm, bn, once in ((32, 128, True), (128, 64, False), (128, 32, False)):
     compiles(
         norm_rows._norm_linear,
         (half, half, whole, whole, half, *[number] * 3, "fp32"),

@@ -19,7 +19,7 @@ from cosyserve.engine.lane import URGENT, Lane, Reading
 from cosyserve.engine.lm_steps import PIECES, TILE, LMSteps, Piece
 from cosyserve.models.lm import SpeechLM
 
-PREFILL = 256  # prompt positions fed per step on a CPU, of one row or several
+PREFILL = 256  # prompt positions per step where each row is a launch, or computed here and now
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class LMRunner:
 
     def _prefill(self, decoded: set[int]) -> tuple[bool, list[tuple[Generation, int]]]:
         """Whether anything was fed, and the rows whose prompt has come to its end."""
-        room, pieces, ended = PIECES[-1] if self.lane.static else PREFILL, [], []
+        room, pieces, ended = PIECES[-1] if self._steps.together else PREFILL, [], []
         for slot, row in enumerate(self.rows):
             if slot in decoded or not row.pending or row.finish or room <= 0:
                 continue

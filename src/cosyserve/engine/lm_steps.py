@@ -107,7 +107,7 @@ class LMSteps:
     def prefill(self, pieces: Sequence[Piece], top_k: int) -> None:
         """Feeds pieces of prompts, whose tiles fill PIECES[-1] at most: all in one launch where the
         kernels compute, which know several rows."""
-        if self._fused:
+        if self.together:
             self._feed(pieces, top_k)
         else:
             for piece in pieces:
@@ -133,13 +133,21 @@ class LMSteps:
         self._run(("prefill", size, self._span(reach), self._most(top_k)))
 
     @property
+    def together(self) -> bool:
+        """Whether prompts of several rows share a launch."""
+        return self._fused is not None
+
+    @property
     def outcome(self) -> Tensor:
         return self._outcome
 
     def _usual(self) -> list[Shape]:
         most = self._most(1)
         return [("decode", rows, span, most) for rows in self.batches for span in self.spans] + [
-            ("prefill", size, span, most) for size in PIECES for span in self.spans if span >= size
+            ("prefill", size, span, most)
+            for size in PIECES
+            for span in self.spans
+            if span >= min(size, self.positions)
         ]
 
     def _span(self, reach: int) -> int:

@@ -23,9 +23,7 @@ from training.sizes import NANO
 
 # part of the whole time: vocoder all of it, tokenizer and speaker first, then LM and flow
 TOKENIZER, SPEAKER, LM, ENCODER, FLOW, DISTIL = 0.24, 0.16, 0.15, 0.25, 0.45, 0.2
-ENCODER_STEPS = (
-    12_000  # that the flow's encoder learns, if there is time: more, and it knows voices
-)
+ENCODER_STEPS = 12_000  # at most: an encoder that learns for longer knows voices by heart
 PRONOUNCER_SECONDS = 90
 
 

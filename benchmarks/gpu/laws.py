@@ -15,7 +15,7 @@ import torch
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.checks import prompt_of
 from benchmarks.gpu.speech import crowd_of
-from cosyserve.contracts import AudioChunk, CosyError, Floats, Mode, SpeechRequest
+from cosyserve.contracts import AudioChunk, CosyError, Floats
 from cosyserve.engine.flow_steps import FlowSteps
 from cosyserve.engine.hops import hop_ends
 from cosyserve.engine.lane import Lane
@@ -139,8 +139,7 @@ def _voicing(bench: Bench, token2wav: Token2Wav, seed: int) -> Voicing:
 def _said(bench: Bench, seed: int) -> Floats:
     """By the whole engine."""
     crowd, heard = crowd_of(bench), list[AudioChunk | CosyError]()
-    request = SpeechRequest("", bench.voice, Mode.ZERO_SHOT, seed=seed, stream=True)
-    crowd.scheduler.open(request, heard.append).attempts = 1
+    crowd.session(seed, heard.append)
     crowd.rest()
     assert not any(isinstance(item, CosyError) for item in heard), heard
     return np.concatenate([item.samples for item in heard if isinstance(item, AudioChunk)])
@@ -151,9 +150,7 @@ def _held_by_leavers(bench: Bench) -> int:
     crowd, held = crowd_of(bench), 0
     scheduler = crowd.scheduler
     for turns in range(0, bench.few(400, 40), bench.few(23, 7)):
-        request = SpeechRequest("", bench.voice, Mode.ZERO_SHOT, seed=turns, stream=True)
-        session = scheduler.open(request, lambda item: None)
-        session.attempts = 1
+        session = crowd.session(turns, lambda item: None)
         for _ in range(turns):
             scheduler.step()
         scheduler.cancel(session)

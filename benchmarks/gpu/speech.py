@@ -14,6 +14,7 @@ from benchmarks.gpu.bench import PROMPT_POSITIONS, TOKENS, Bench, percentile
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, CosyError, Mode, Sampling, SpeechRequest
 from cosyserve.engine.generation import Generation, WholeText
 from cosyserve.engine.profile import THROUGHPUT
+from cosyserve.engine.session import Session, Sink, Utterance
 from cosyserve.engine.token2wav import Token2Wav
 
 FIRST = 13 + 3  # tokens of the first chunk behind the voice's prompt, look-ahead included
@@ -58,7 +59,6 @@ class Crowd:
     def __init__(self, bench: Bench) -> None:
         from cosyserve.engine.lm_runner import LMRunner
         from cosyserve.engine.scheduler import Scheduler
-        from cosyserve.engine.session import Utterance
         from cosyserve.text.reading import Reader
 
         self.bench, self.tokens = bench, bench.few(TOKENS, 40)
@@ -86,10 +86,14 @@ class Crowd:
 
     def open(self, seed: int, *, stream: bool = True) -> Heard:
         heard = Heard(time.perf_counter())
-        request = SpeechRequest("", self.bench.voice, Mode.ZERO_SHOT, seed=seed, stream=stream)
-        session = self.scheduler.open(request, heard)
-        session.attempts = 1  # speech of forced length never comes to its own end
+        self.session(seed, heard, stream=stream)
         return heard
+
+    def session(self, seed: int, sink: Sink, *, stream: bool = True) -> Session:
+        request = SpeechRequest("", self.bench.voice, Mode.ZERO_SHOT, seed=seed, stream=stream)
+        session = self.scheduler.open(request, sink)
+        session.attempts = 1  # speech of forced length never comes to its own end
+        return session
 
     def rest(self) -> None:
         while self.scheduler.step():

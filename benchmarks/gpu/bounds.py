@@ -25,13 +25,13 @@ GOALS: list[tuple[str, str, float]] = [
     ("warmup_s", "<=", 60.0),
 ]
 LAWS = {
-    "streamed_mel_error": 1e-4,
-    "streamed_db": -30.0,
-    "jump": 1.05,
-    "company_logits_error": 1e-4,
-    "company_step_error": 2e-2,
-    "company_db": -30.0,
-    "again_db": -80.0,
+    "streamed_mel_error": 1e-5,
+    "streamed_db": -60.0,
+    "jump": 1.0,
+    "company_logits_error": 1e-5,
+    "company_step_error": 1e-2,
+    "company_db": -50.0,
+    "again_db": -120.0,
     "held_by_leavers": 0.0,
 }
 # A chi-squared of n degrees has mean n and variance 2n.

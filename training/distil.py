@@ -24,7 +24,7 @@ from training.data import Corpus
 from training.flow import Rows, conditions, prompts
 from training.sizes import NANO
 
-STEPS = 4
+STEPS = 2
 TEACHER_STEPS = 12
 BATCH = 32
 PEAK_RATE = 3e-4

@@ -21,9 +21,9 @@ from cosyserve.text import Pronouncer, TextTokenizer
 from cosyserve.voices.file import save_voice
 from training.presets import Arrays, voices
 
-SHARPENING = 1.5  # of the LM's logits: fewer draws from the tail of what a small corpus taught
+SHARPENING = 2.0  # of the LM's logits: fewer draws from the tail of what a small corpus taught
 DEFAULT = "af_heart"
-IN_EIGHT_BITS = ("lm", "flow")
+IN_EIGHT_BITS = ("lm", "flow", "speech_tokenizer")
 
 
 def states(folder: Path, dtype: torch.dtype, sharpening: float = SHARPENING) -> dict[str, State]:

@@ -22,7 +22,7 @@ from training import loop, text
 from training.data import Corpus
 from training.sizes import NANO, TEXT_TOKENS
 
-LENGTHS = (128, 192, 288, 384)  # ids of an example at most: each has batches of its own
+LENGTHS = (128, 192, 288, 384, 512)  # ids of an example at most: each has batches of its own
 POSITIONS = 49_152  # of a batch
 PEAK_RATE = 1.5e-3
 MISHEARD = 0.1  # of the codes in context are wrong: the model will make mistakes too

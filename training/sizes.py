@@ -26,7 +26,7 @@ EMBEDDING = 128
 
 NANO = ModelConfig(
     name="cosyserve-nano",
-    sampling=Sampling(top_p=0.1, max_repeats=0.6),
+    sampling=Sampling(top_p=0.8, max_repeats=0.6),
     lm=LMConfig(
         hidden=256,
         intermediate=640,
@@ -41,7 +41,7 @@ NANO = ModelConfig(
     ),
     flow=FlowConfig(
         encoder=EncoderConfig(size=192, heads=4, feed_forward=512, blocks=3, up_blocks=2),
-        estimator=UNetConfig("unet", channels=128, heads=4, head_dim=32, blocks=1, mid=5),
+        estimator=UNetConfig("unet", channels=192, heads=4, head_dim=48, blocks=1, mid=5),
         speech_tokens=CODES,
         speaker=EMBEDDING,
     ),

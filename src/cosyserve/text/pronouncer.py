@@ -10,6 +10,7 @@ import re
 import unicodedata
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ SOUNDS_PER_LETTER = 3
 PAUSES = ",.!?;:"
 MAX_LETTERS = 64  # of a word; the rest is not read
 REMEMBERED_WORDS = 20_000
+SCALE = ".scale"
 _WORD = re.compile(rf"({SPECIAL.pattern})|([A-Za-z']+)|([{re.escape(PAUSES)}]+)|(\s+)")
 _VOWELS = set("AEIOUY")
 
@@ -42,6 +44,7 @@ class Pronouncer:
             with safe_open(file, "np") as stored:
                 names = list(stored.keys())
                 tensors = {name: stored.get_tensor(name).astype(np.float32) for name in names}
+                tensors = _unpacked(tensors)
                 sounds = (stored.metadata() or {})["sounds"].split(" ")
             reader = cls(tensors, ["", *sounds])
             reader("Check.")
@@ -50,8 +53,7 @@ class Pronouncer:
         return reader
 
     def save(self, file: Path) -> None:
-        half = {key: value.astype(np.float16) for key, value in self.tensors.items()}
-        save_file(half, file, {"sounds": " ".join(self.sounds[1:])})
+        save_file(_packed(self.tensors), file, {"sounds": " ".join(self.sounds[1:])})
 
     def __call__(self, text: str) -> str:
         """Phonemes with the text's pauses and special tokens; what is no English is left out."""
@@ -97,6 +99,28 @@ class Pronouncer:
         y = _normalised(x, get("norm.weight"), get("norm.bias"))
         found: Floats = y @ get("head.weight").T + get("head.bias")
         return found.reshape(len(letters) * SOUNDS_PER_LETTER, -1)
+
+
+def _packed(tensors: dict[str, Floats]) -> dict[str, npt.NDArray[Any]]:
+    """Matrices and kernels in eight bits with a scale per row, the rest in half precision."""
+    small: dict[str, npt.NDArray[Any]] = {}
+    for key, value in tensors.items():
+        if value.ndim < 2:
+            small[key] = value.astype(np.float16)
+            continue
+        scale = np.abs(value).max(tuple(range(1, value.ndim)), keepdims=True) / 127 + 1e-12
+        small[key] = np.round(value / scale).astype(np.int8)
+        small[key + SCALE] = scale.astype(np.float32)
+    return small
+
+
+def _unpacked(stored: dict[str, Floats]) -> dict[str, Floats]:
+    """As `_packed` took them; without scales, as they are."""
+    return {
+        key: value * stored.get(key + SCALE, np.float32(1.0))
+        for key, value in stored.items()
+        if not key.endswith(SCALE)
+    }
 
 
 def _without_marks(text: str) -> str:

@@ -18,7 +18,7 @@ from cosyserve.models.config import FlowConfig
 from cosyserve.models.flow import Flow
 from training import codes, loop
 from training.data import Corpus
-from training.flow import WINDOW, conditions
+from training.flow import WINDOW, conditions, encoder_of
 from training.sizes import NANO
 
 BATCH = 16
@@ -38,10 +38,7 @@ class Asked:
     def draw(self) -> Tensor:
         """codes [B, T]"""
         if self.drawn % STEPS_OF_TAKE == 0:
-            count = len(self.corpus.utterances)
-            paces = [random.uniform(*PACES) for _ in range(count)]
-            later = [codes.LATEST * random.random() for _ in range(count)]
-            spoken = codes.take(self.corpus, self.octave, paces, later)
+            spoken = codes.any_take(self.corpus, self.octave, PACES)
             self.rows = [
                 row for row in spoken.codes.split(spoken.lengths.tolist()) if (row >= 0).all()
             ]
@@ -67,8 +64,7 @@ def train(
         loop.load_state(flow, file)
         flow.to(device).requires_grad_(False)
     student = copy.deepcopy(known[0])
-    learning = nn.ModuleList([student.input_embedding, student.encoder, student.encoder_proj])
-    learning.requires_grad_(True)
+    learning = encoder_of(student).requires_grad_(True)
     average = loop.Average(student, decay=0.995)
     rate = torch.zeros((), device=device)
     optimizer = loop.adam(learning.parameters(), rate, decay=0.0)

@@ -136,12 +136,15 @@ def take(corpus: Corpus, octave: Tensor, paces: Sequence[float], later: Sequence
     return Take(codes[within], lengths, torch.cat(sources), torch.cat(speeds))
 
 
+def any_take(corpus: Corpus, octave: Tensor, within: tuple[float, float] = PACES) -> Take:
+    """Every utterance at some pace `within` these, from some moment."""
+    count = len(corpus.utterances)
+    paces = [random.uniform(*within) for _ in range(count)]
+    return take(corpus, octave, paces, [LATEST * random.random() for _ in range(count)])
+
+
 def takes(corpus: Corpus) -> list[Take]:
     """The first is the original."""
     octave, count = octaves(corpus), len(corpus.utterances)
-    found = [take(corpus, octave, [1.0] * count, [0.0] * count)]
-    for _ in range(TAKES - 1):
-        paces = [random.uniform(*PACES) for _ in range(count)]
-        later = [LATEST * random.random() for _ in range(count)]
-        found.append(take(corpus, octave, paces, later))
-    return found
+    original = take(corpus, octave, [1.0] * count, [0.0] * count)
+    return [original, *(any_take(corpus, octave) for _ in range(TAKES - 1))]

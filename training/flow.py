@@ -75,6 +75,11 @@ def conditions(
     return flow.conditions(batch, streaming), flow.speaker(speaker)
 
 
+def encoder_of(flow: Flow) -> nn.ModuleList:
+    """All that makes mu of codes."""
+    return nn.ModuleList([flow.input_embedding, flow.encoder, flow.encoder_proj])
+
+
 def prompts(mel: Tensor) -> tuple[Tensor, Tensor]:
     """The given leading frames (zero after them), and which frames those are: [B, 1, 2T]."""
     rows, _, frames = mel.shape
@@ -100,8 +105,7 @@ def train(
     model = Flow(config)
     if resume:
         loop.load_state(model, out / "flow.pt")
-        for part in (model.input_embedding, model.encoder, model.encoder_proj):
-            part.requires_grad_(False)
+        encoder_of(model).requires_grad_(False)
     model = model.to(device)
     average = loop.Average(model)
     if fused:

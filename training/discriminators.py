@@ -21,10 +21,10 @@ RESOLUTIONS = ((512, 128), (1024, 256), (2048, 512), (240, 60))  # window, hop
 class PeriodDiscriminator(nn.Module):
     """Sees every n-th sample in one column."""
 
-    def __init__(self, period: int, width: int = 24) -> None:
+    def __init__(self, period: int) -> None:
         super().__init__()
         self.period = period
-        sizes = (1, width, 2 * width, 4 * width, 8 * width)
+        sizes = (1, 32, 128, 256, 512)
         self.convs = nn.ModuleList(
             weight_norm(nn.Conv2d(a, b, (5, 1), (3, 1), (2, 0))) for a, b in pairwise(sizes)
         )
@@ -44,7 +44,7 @@ class PeriodDiscriminator(nn.Module):
 class SpectrumDiscriminator(nn.Module):
     """Sees real and imaginary parts of a spectrogram."""
 
-    def __init__(self, size: int, hop: int, width: int = 32) -> None:
+    def __init__(self, size: int, hop: int, width: int = 48) -> None:
         super().__init__()
         self.size, self.hop = size, hop
         self.register_buffer("window", torch.hann_window(size), persistent=False)

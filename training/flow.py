@@ -2,7 +2,8 @@
 
 Rows are windows that begin with an utterance and run on into others of the same voice, so a
 leading part can serve as prompt. The encoder sees no speaker: trained for long it knows utterances,
-and whose they are, by heart. So it learns in a first, short run only. Knows no text and no vocoder.
+and whose they are, by heart. So it learns in a first, short run only, with parts of it left out at
+random. Knows no text and no vocoder.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ PEAK_RATE = 1e-3
 PROMPT_PART = 0.5  # of the rows have one
 LONGEST_PROMPT = 0.5  # of the window
 FREE_PART = 0.2  # of the rows learn to speak without any condition, for guidance
+DROPOUT = 0.1  # of what the encoder's layers say, while it learns
 
 
 class Rows:
@@ -80,6 +82,15 @@ def encoder_of(flow: Flow) -> nn.ModuleList:
     return nn.ModuleList([flow.input_embedding, flow.encoder, flow.encoder_proj])
 
 
+def forgetful(flow: Flow) -> None:
+    """From now on parts of what the encoder's layers say are left out."""
+    blocks = [*flow.encoder.encoders, *flow.encoder.up_encoders]
+    layers = [flow.input_embedding]
+    layers += [layer for b in blocks for layer in (b.self_attn.linear_out, b.feed_forward["w_2"])]
+    for layer in layers:
+        layer.register_forward_hook(lambda _layer, _given, said: F.dropout(said, DROPOUT))
+
+
 def prompts(mel: Tensor) -> tuple[Tensor, Tensor]:
     """The given leading frames (zero after them), and which frames those are: [B, 1, 2T]."""
     rows, _, frames = mel.shape
@@ -98,16 +109,19 @@ def train(
     seconds: float,
     steps: int,
     resume: bool = False,
+    encoder: bool = False,
     fused: bool = False,
 ) -> list[dict[str, float]]:
-    """`resume`: the encoder is left as it is."""
+    """`encoder`: it learns, too; else it is left as it is."""
     device = rows.corpus.device
     model = Flow(config)
     if resume:
         loop.load_state(model, out / "flow.pt")
-        encoder_of(model).requires_grad_(False)
+    encoder_of(model).requires_grad_(encoder)
     model = model.to(device)
     average = loop.Average(model)
+    if encoder:
+        forgetful(model)
     if fused:
         loop.fuse([model.encoder, model.estimator])
     rate = torch.zeros((), device=device)
@@ -148,15 +162,17 @@ def train(
 
 
 def main() -> None:
-    given = loop.arguments(__doc__, seconds=720).parse_args()
+    parser = loop.arguments(__doc__, seconds=720)
+    parser.add_argument("--encoder", action="store_true", help="the encoder learns, too")
+    given = parser.parse_args()
     loop.begin(given.seed)
     corpus = Corpus.load(given.data, given.device)
     assert NANO.flow
     codes = torch.load(given.out / "codes.pt", weights_only=True)
     embeddings = torch.load(given.out / "embeddings.pt", weights_only=True)
     rows = Rows(corpus, codes, embeddings, given.batch or BATCH)
-    sizes = {"seconds": given.seconds, "steps": given.steps}
-    train(rows, NANO.flow, given.out, resume=given.resume, fused=given.compile, **sizes)
+    sizes = {"seconds": given.seconds, "steps": given.steps, "fused": given.compile}
+    train(rows, NANO.flow, given.out, resume=given.resume, encoder=given.encoder, **sizes)
 
 
 if __name__ == "__main__":

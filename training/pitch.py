@@ -17,6 +17,7 @@ UNVOICED_SCORE = 0.45
 PREFER_HIGH = 0.03  # per octave: among multiples of the period the shortest wins
 JUMP = 0.5  # per octave from one frame to the next
 ONSET = 0.2  # between voiced and unvoiced
+BESIDE = 0.02  # of the period: how far from the grid's pitch the peak is looked for
 QUIET = 0.02  # of the utterance's loudest frame: nothing to hear
 
 
@@ -43,7 +44,21 @@ def pitch(wave: Array, frames: int) -> Array:
     loud = np.sqrt(level[:, 0])
     score[loud < QUIET * loud.max()] = -1.0
     path = _best_path(np.concatenate((score, np.full((len(score), 1), UNVOICED_SCORE)), axis=1))
-    return np.where(path < PITCHES, GRID[np.minimum(path, PITCHES - 1)], 0.0)
+    period = _peak(correlation / np.maximum(shape, 0.05 * shape[0]), lag[path % PITCHES])
+    return np.where(path < PITCHES, 2 * RATE / period, 0.0)
+
+
+def _peak(correlation: Array, lag: Array) -> Array:
+    """Where each row is highest near its lag, between samples: a parabola through three of them."""
+    reach = int(BESIDE * 2 * RATE / LOWEST) + 1
+    offset = np.arange(-reach, reach + 1)
+    at = np.rint(lag).astype(int)[:, None] + offset
+    rows = np.arange(len(lag))
+    near = np.where(abs(offset) <= BESIDE * lag[:, None] + 1, correlation[rows[:, None], at], -1e9)
+    top = at[rows, near.argmax(1)]
+    left, middle, right = (correlation[rows, top + k] for k in (-1, 0, 1))
+    bend = np.minimum(left - 2 * middle + right, -1e-12)
+    return top + np.clip(0.5 * (left - right) / bend, -0.5, 0.5)
 
 
 def _best_path(score: Array) -> Array:

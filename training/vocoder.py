@@ -1,7 +1,7 @@
 """Trains the vocoder: mel frames become samples.
 
-First spectra alone, then also discriminators that look at periods and at spectrograms. Knows no
-flow.
+First spectra alone, then also discriminators that look at periods and at spectrograms. A vocoder to
+go on from comes without them: they learn alone first. Knows no flow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from training.sizes import NANO
 WINDOW = 14  # tokens: 0.56 s
 BATCH = 16
 PEAK_RATE = 4e-4
+GUESSED_PART = 0.5  # of the rows sound at the pitch that the vocoder hears, as in use
 SPECTRA_PART = 0.12  # of the time without discriminators
+JUDGES_PART = 0.02  # of the time for discriminators alone, before a trained vocoder goes on
 
 # Its constants come from the host, which a captured step may not wait for.
 hift._fourier = functools.cache(hift._fourier)
@@ -76,7 +78,6 @@ def train(
     model, judges = HiFT(config), Discriminators()
     if resume:
         loop.load_state(model, out / "vocoder.pt")
-        loop.load_state(judges, out / "discriminators.pt")
     else:
         nn.init.constant_(model.f0_predictor.classifier.bias, 120.0)  # type: ignore[arg-type]
         with torch.no_grad():
@@ -93,15 +94,19 @@ def train(
     optimizer = loop.adam(model.parameters(), rate, betas=(0.8, 0.99))
     judging = loop.adam(judges.parameters(), rate, betas=(0.8, 0.99))
 
-    def speak() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def speak() -> tuple[Tensor, Tensor, Tensor, loop.Losses]:
         mel, wave, f0 = speech.draw()
         mel = mel + 0.05 * torch.randn_like(mel)  # the flow's frames are not exact either
         heard = model.f0(mel)
         pitch = ((heard - f0).abs() / 100).mean()
+        guessed = torch.rand(len(f0), 1, device=device) < GUESSED_PART
+        source = torch.where(guessed, heard.detach(), f0)
         noise = torch.randn(*wave.shape, config.harmonics + 1, device=device)
-        made = model(mel, model.source(f0, noise))
+        made = model(mel, model.source(source, noise))
         spectra, mels = spectral(made, wave)
-        return made, wave, spectra + 2 * mels + pitch, mels.detach()
+        near = spectra + 2 * mels + pitch
+        told = {"loss": near.detach(), "mel": mels.detach(), "pitch": pitch.detach()}
+        return made, wave, near, told
 
     def update(loss: Tensor) -> None:
         loss.backward()
@@ -111,54 +116,53 @@ def train(
 
     def spectra_step() -> loop.Losses:
         optimizer.zero_grad(set_to_none=True)
-        _, _, loss, mels = speak()
+        _, _, loss, told = speak()
         update(loss)
-        return {"loss": loss.detach(), "mel": mels}
+        return told
 
-    def adversarial_step() -> loop.Losses:
+    def judge(wave: Tensor, made: Tensor) -> tuple[list[list[Tensor]], Tensor]:
         judging.zero_grad(set_to_none=True)
-        optimizer.zero_grad(set_to_none=True)
-        made, wave, near, mels = speak()
         judges.requires_grad_(True)
         with loop.half_precision(device):
-            heard = judges(torch.cat((wave, made.detach())))
-        count, verdict = len(wave), made.new_zeros(())
+            heard: list[list[Tensor]] = judges(torch.cat((wave, made)))
+        verdict = made.new_zeros(())
         for maps in heard:
-            real, fake = maps[-1].float().split(count)
+            real, fake = maps[-1].float().split(len(wave))
             verdict = verdict + (1 - real).square().mean() + fake.square().mean()
         verdict.backward()
         judging.step()
         judges.requires_grad_(False)
+        return heard, verdict.detach()
+
+    def judges_step() -> loop.Losses:
+        made, wave, _, told = speak()
+        return told | {"judges": judge(wave, made.detach())[1]}
+
+    def adversarial_step() -> loop.Losses:
+        optimizer.zero_grad(set_to_none=True)
+        made, wave, near, told = speak()
+        heard, verdict = judge(wave, made.detach())
         with loop.half_precision(device):
             answers = judges(made)
         fooled, alike = made.new_zeros(()), made.new_zeros(())
         for maps, own in zip(heard, answers, strict=True):
             fooled = fooled + (1 - own[-1].float()).square().mean()
             for a, b in zip(maps[:-1], own[:-1], strict=True):
-                alike = alike + (a[:count].detach().float() - b.float()).abs().mean()
+                alike = alike + (a[: len(wave)].detach().float() - b.float()).abs().mean()
         update(fooled + 2 * alike + 7 * near)
-        return {
-            "loss": near.detach(),
-            "mel": mels,
-            "judges": verdict.detach(),
-            "fooled": fooled.detach(),
-            "alike": alike.detach(),
-        }
+        return told | {"judges": verdict, "fooled": fooled.detach(), "alike": alike.detach()}
 
     def save() -> None:
         loop.save_state(folded(average.copy), out / "vocoder.pt")
-        loop.save_state(judges, out / "discriminators.pt")
 
     history: list[dict[str, float]] = []
-    part = 0.0 if resume else SPECTRA_PART
-    for name, share, step in (
-        ("vocoder_spectra", part, spectra_step),
-        ("vocoder", 1 - part, adversarial_step),
-    ):
-        if share:
-            count = max(3, int(steps * share))
-            runner = loop.Loop(name, out, rate, PEAK_RATE, seconds * share, count, save)
-            history += runner.run(step)
+    first = ("vocoder_spectra", SPECTRA_PART, spectra_step)
+    if resume:
+        first = ("vocoder_judges", JUDGES_PART, judges_step)
+    for name, share, step in (first, ("vocoder", 1 - first[1], adversarial_step)):
+        count = max(3, int(steps * share))
+        runner = loop.Loop(name, out, rate, PEAK_RATE, seconds * share, count, save)
+        history += runner.run(step)
     return history
 
 

@@ -94,7 +94,7 @@ def test_flow_then_its_distillation(corpus: Corpus, tmp_path: Path) -> None:
         state: dict[str, torch.Tensor] = torch.load(tmp_path / name, weights_only=True)
         return state
 
-    finite(flow.train(rows, TOY.flow, tmp_path, seconds=60, steps=3))
+    finite(flow.train(rows, TOY.flow, tmp_path, seconds=60, steps=3, encoder=True))
     first = kept("flow.pt")
     finite(flow.train(rows, TOY.flow, tmp_path, seconds=60, steps=3, resume=True))
     second = kept("flow.pt")
@@ -103,6 +103,17 @@ def test_flow_then_its_distillation(corpus: Corpus, tmp_path: Path) -> None:
     later = ("decoder.", "spk_embed_affine_layer.")
     assert {k.split(".")[0] + "." for k in first if not first[k].equal(second[k])} == set(later)
     assert {k.split(".")[0] + "." for k in second if not second[k].equal(third[k])} == {"decoder."}
+
+
+def test_an_encoder_forgets_only_while_it_learns() -> None:
+    assert TOY.flow
+    made, codes = Flow(TOY.flow), torch.arange(20)[None]
+    nobody = torch.zeros(1, TOY.flow.speaker)
+    said = [flow.conditions(made, codes, nobody, False)[0] for _ in range(2)]
+    assert said[0].equal(said[1])
+    flow.forgetful(made)
+    said = [flow.conditions(made, codes, nobody, False)[0] for _ in range(2)]
+    assert not said[0].equal(said[1])
 
 
 def test_an_encoder_that_agrees_with_two(corpus: Corpus, tmp_path: Path) -> None:
@@ -130,9 +141,15 @@ def test_an_encoder_that_agrees_with_two(corpus: Corpus, tmp_path: Path) -> None
 
 def test_vocoder(corpus: Corpus, tmp_path: Path) -> None:
     assert TOY.vocoder
-    history = vocoder.train(vocoder.Speech(corpus, 2), TOY.vocoder, tmp_path, seconds=60, steps=6)
+    speech = vocoder.Speech(corpus, 2)
+    finite(vocoder.train(speech, TOY.vocoder, tmp_path, seconds=60, steps=6))
+    before = torch.load(tmp_path / "vocoder.pt", weights_only=True)
+    history = vocoder.train(speech, TOY.vocoder, tmp_path, seconds=6000, steps=3, resume=True)
     finite(history)
-    assert (tmp_path / "discriminators.pt").exists()
+    alone, together = (entry for entry in history if entry["step"] == 3)
+    assert ("fooled" in alone, "fooled" in together) == (False, True)
+    after = torch.load(tmp_path / "vocoder.pt", weights_only=True)
+    assert any(not after[key].equal(value) for key, value in before.items())
 
 
 def test_lm(corpus: Corpus, tmp_path: Path) -> None:

@@ -90,12 +90,13 @@ def spelled(mark: Tensor, place: Tensor, octave: Tensor) -> Tensor:
 def octaves(corpus: Corpus) -> Tensor:
     """[frames] above the median of the voice, a straight line where no pitch is heard."""
     f0 = corpus["f0"].float().cpu().numpy()
-    voice = corpus.voice_of_tokens().repeat_interleave(2).cpu().numpy()
     heard = f0 > 0
     octave = np.log2(np.maximum(f0, 1.0))
-    for index in range(len(corpus.voices)):
-        mine = voice == index
-        octave[mine] -= np.median(octave[mine & heard]) if (mine & heard).any() else 0.0
+    voice = corpus.voice_of_tokens()
+    border = torch.searchsorted(voice, torch.arange(len(corpus.voices) + 1, device=voice.device))
+    for first, end in pairwise((2 * border).tolist()):
+        known = octave[first:end][heard[first:end]]
+        octave[first:end] -= np.median(known) if len(known) else 0.0
     for first, end in pairwise((2 * corpus.start).tolist()):
         at = np.flatnonzero(heard[first:end])
         known = octave[first:end][at] if len(at) else [0.0]

@@ -1,7 +1,9 @@
 """Distils the flow: a few Euler steps without guidance that land where many with guidance do.
 
-The student begins as the teacher. Both start from the same noise; the student's own path of a few
-steps is followed to its end and compared with the teacher's end. Knows no corpus beyond windows.
+The student begins as the teacher, or as the teacher changed the way an earlier distillation changed
+its own: most of what few steps need is that change. Both start from the same noise; the student's
+own path of a few steps is followed to its end and compared with the teacher's end. Knows no corpus
+beyond windows.
 """
 
 from __future__ import annotations
@@ -30,6 +32,18 @@ BATCH = 32
 PEAK_RATE = 3e-4
 
 
+@torch.no_grad()
+def change(student: Flow, before: Path, after: Path) -> None:
+    """Adds what became of the flow `before` by its distillation to the one `after`."""
+    old, new = Flow(student.config), Flow(student.config)
+    loop.load_state(old, before)
+    loop.load_state(new, after)
+    for own, a, b in zip(
+        *(flow.estimator.parameters() for flow in (student, old, new)), strict=True
+    ):
+        own += (b - a).to(own.device)
+
+
 def velocity(flow: Flow, streaming: bool) -> Callable[..., Tensor]:
     chunk = 2 * flow.config.encoder.chunk if streaming else 0
 
@@ -52,13 +66,17 @@ def train(
     steps: int,
     student_steps: int = STEPS,
     teacher_steps: int = TEACHER_STEPS,
+    earlier: tuple[Path, Path] | None = None,
     fused: bool = False,
 ) -> list[dict[str, float]]:
+    """`earlier`: a flow before and after its distillation, to begin with the same change."""
     device = rows.corpus.device
     teacher = Flow(config)
     loop.load_state(teacher, out / "flow.pt")
     teacher = teacher.to(device).requires_grad_(False)
     student = copy.deepcopy(teacher)
+    if earlier:
+        change(student, *earlier)
     student.estimator.requires_grad_(True)
     average = loop.Average(student)
     if fused:
@@ -111,7 +129,10 @@ def train(
 
 
 def arguments() -> argparse.ArgumentParser:
-    return loop.arguments(__doc__, seconds=180)
+    parser = loop.arguments(__doc__, seconds=180)
+    text = "checkpoints of a flow before and after its distillation"
+    parser.add_argument("--earlier", type=Path, nargs=2, metavar=("FLOW", "DISTILLED"), help=text)
+    return parser
 
 
 def main() -> None:
@@ -122,8 +143,8 @@ def main() -> None:
     codes = torch.load(given.out / "codes.pt", weights_only=True)
     embeddings = torch.load(given.out / "embeddings.pt", weights_only=True)
     rows = Rows(corpus, codes, embeddings, given.batch or BATCH)
-    sizes = {"seconds": given.seconds, "steps": given.steps}
-    train(rows, NANO.flow, given.out, fused=given.compile, **sizes)
+    sizes = {"seconds": given.seconds, "steps": given.steps, "fused": given.compile}
+    train(rows, NANO.flow, given.out, earlier=given.earlier, **sizes)
 
 
 if __name__ == "__main__":

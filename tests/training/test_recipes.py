@@ -105,6 +105,19 @@ def test_flow_then_its_distillation(corpus: Corpus, tmp_path: Path) -> None:
     assert {k.split(".")[0] + "." for k in second if not second[k].equal(third[k])} == {"decoder."}
 
 
+def test_a_student_begins_with_an_earlier_change(tmp_path: Path) -> None:
+    assert TOY.flow
+    before, after, student = (Flow(TOY.flow) for _ in range(3))
+    loop.save_state(before, tmp_path / "flow.pt")
+    loop.save_state(after, tmp_path / "flow_distilled.pt")
+    own = {key: value.clone() for key, value in student.state_dict().items()}
+    distil.change(student, tmp_path / "flow.pt", tmp_path / "flow_distilled.pt")
+    old, new = before.state_dict(), after.state_dict()
+    for key, value in student.state_dict().items():
+        moved = new[key] - old[key] if key.startswith("decoder.") else 0.0
+        assert torch.allclose(value, own[key] + moved, atol=1e-6)
+
+
 def test_an_encoder_forgets_only_while_it_learns() -> None:
     assert TOY.flow
     made, codes = Flow(TOY.flow), torch.arange(20)[None]

@@ -80,6 +80,24 @@ def test_loading_leaves_the_compiler_of_torch_alone() -> None:
     assert done.stdout.split() == ["False"]
 
 
+SPEAKING = """
+import cosyserve, pathlib, sys, torch
+torch.set_num_threads(1)  # more would wait for each other beside other tests
+tts = cosyserve.load("nano", device="cpu")
+for text in (sys.argv[1], sys.argv[1] * 2):
+    tts.say(text)
+    list(tts.stream(text))
+print(pathlib.Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_speaking_takes_little_memory() -> None:
+    command = [sys.executable, "-c", SPEAKING, f"{SENTENCE} "]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) * 1024 < 650e6
+
+
 def test_longer_text_takes_longer(nano: TTS) -> None:
     assert len(nano.say("Yes, of course.")) < len(nano.say(SENTENCE)) / 1.5
 

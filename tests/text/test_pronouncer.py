@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models
 
 from cosyserve.contracts import CheckpointError
@@ -125,6 +125,20 @@ def test_half_precision_is_read_too(reader: Pronouncer, tmp_path: Path) -> None:
     save_file(half, tmp_path / "p.safetensors", {"sounds": " ".join(SOUNDS[1:])})
     again = Pronouncer.load(tmp_path / "p.safetensors")
     assert again("hello you") == reader("hello you")
+
+
+def test_eight_bits_without_their_scales_are_refused(reader: Pronouncer, tmp_path: Path) -> None:
+    file, sounds = tmp_path / "p.safetensors", {"sounds": " ".join(SOUNDS[1:])}
+    reader.save(file)
+    whole = load_file(file)
+    scale = "blocks.1.conv.weight.scale"
+    missing = {key: value for key, value in whole.items() if key != scale}
+    for broken in (missing, whole | {scale: whole[scale][:1]}):
+        save_file(broken, file, sounds)
+        with pytest.raises(
+            CheckpointError, match=r"p\.safetensors: .*'blocks\.1\.conv\.weight' is int8"
+        ):
+            Pronouncer.load(file)
 
 
 def test_a_broken_file_is_named(reader: Pronouncer, tmp_path: Path) -> None:

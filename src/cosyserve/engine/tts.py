@@ -6,6 +6,7 @@ Knows no server. One call at a time; for many at once there is the server.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,11 @@ from cosyserve.voices.enroll import enroll
 from cosyserve.voices.file import load_voice
 
 log = logging.getLogger(__name__)
+
+# oneDNN computes a CPU's convolutions and keeps what it compiled for each length, of 1024 unless
+# told. An utterance has 73 and its last length seldom comes again: this many hold the lengths that
+# every stream begins with; more would only take memory, and break up what lies between.
+CONVOLUTIONS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256"
 
 
 class TTS:
@@ -101,6 +107,8 @@ def load(
     prepared folder.
     """
     place = _device(device)
+    if place.type == "cpu":
+        os.environ.setdefault(*CONVOLUTIONS)
     if str(model) == testmodel.NAME:
         return TTS(models.assemble(testmodel.random_parts(), place))
     if dtype not in ("auto", "float32", "bfloat16", "float16", "int8"):

@@ -43,8 +43,7 @@ class Pronouncer:
         try:
             with safe_open(file, "np") as stored:
                 names = list(stored.keys())
-                tensors = {name: stored.get_tensor(name).astype(np.float32) for name in names}
-                tensors = _unpacked(tensors)
+                tensors = _unpacked({name: stored.get_tensor(name) for name in names})
                 sounds = (stored.metadata() or {})["sounds"].split(" ")
             reader = cls(tensors, ["", *sounds])
             reader("Check.")
@@ -114,13 +113,19 @@ def _packed(tensors: dict[str, Floats]) -> dict[str, npt.NDArray[Any]]:
     return small
 
 
-def _unpacked(stored: dict[str, Floats]) -> dict[str, Floats]:
-    """As `_packed` took them; without scales, as they are."""
-    return {
-        key: value * stored.get(key + SCALE, np.float32(1.0))
-        for key, value in stored.items()
-        if not key.endswith(SCALE)
-    }
+def _unpacked(stored: dict[str, npt.NDArray[Any]]) -> dict[str, Floats]:
+    """As `_packed` took them; what is not in eight bits, as it is."""
+    tensors: dict[str, Floats] = {}
+    for key, value in stored.items():
+        if key.endswith(SCALE):
+            continue
+        tensors[key] = value.astype(np.float32)
+        if value.dtype == np.int8:
+            scale = stored.get(key + SCALE)
+            if scale is None or scale.shape != value.shape[:1] + (1,) * (value.ndim - 1):
+                raise ValueError(f"'{key}' is int8 without a scale per row")
+            tensors[key] *= scale
+    return tensors
 
 
 def _without_marks(text: str) -> str:

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from cosyserve.contracts import CheckpointError, Floats
+from cosyserve.text.abbreviations import spoken_words
 from cosyserve.text.special import SPECIAL
 
 LETTERS = "#abcdefghijklmnopqrstuvwxyz'"  # the first marks both ends of a word
@@ -27,7 +28,6 @@ MAX_LETTERS = 64  # of a word; the rest is not read
 REMEMBERED_WORDS = 20_000
 SCALE = ".scale"
 _WORD = re.compile(rf"({SPECIAL.pattern})|([A-Za-z']+)|([{re.escape(PAUSES)}]+)|(\s+)")
-_VOWELS = set("AEIOUY")
 
 
 class Pronouncer:
@@ -58,18 +58,14 @@ class Pronouncer:
         """Phonemes with the text's pauses and special tokens; what is no English is left out."""
         plain = unicodedata.normalize("NFKD", text).replace("’", "'").replace("—", ",")
         said = ""
-        for special, word, pauses, space in _WORD.findall(_without_marks(plain)):
+        for special, word, pauses, space in _WORD.findall(spoken_words(_without_marks(plain))):
             if word:
-                sound = self._abbreviation(word) if _spelled(word) else self._word(word.lower())
-                said += (" " if said and said[-1] not in " >]" else "") + sound
+                said += (" " if said and said[-1] not in " >]" else "") + self._word(word.lower())
             elif pauses:
                 said = said.rstrip() + pauses[0]
             else:
                 said += special or (space and " ")
         return re.sub(r" +", " ", said).rstrip()
-
-    def _abbreviation(self, word: str) -> str:
-        return " ".join(self._word(letter.lower()) for letter in word if letter != "'")
 
     def _spell_out(self, word: str) -> str:
         ids = [LETTERS.index(letter) for letter in f"#{word[:MAX_LETTERS]}#"]
@@ -130,11 +126,6 @@ def _unpacked(stored: dict[str, npt.NDArray[Any]]) -> dict[str, Floats]:
 
 def _without_marks(text: str) -> str:
     return "".join(char for char in text if not unicodedata.combining(char))
-
-
-def _spelled(word: str) -> bool:
-    """BBC and PhD-like words without a vowel are read letter by letter."""
-    return len(word) > 1 and word.isupper() and not _VOWELS & set(word)
 
 
 def _normalised(x: Floats, weight: Floats, bias: Floats) -> Floats:

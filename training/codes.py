@@ -137,10 +137,10 @@ def take(corpus: Corpus, octave: Tensor, paces: Sequence[float], later: Sequence
     return Take(codes[within], lengths, torch.cat(sources), torch.cat(speeds))
 
 
-def any_take(corpus: Corpus, octave: Tensor, within: tuple[float, float] = PACES) -> Take:
-    """Every utterance at some pace `within` these, from some moment."""
+def any_take(corpus: Corpus, octave: Tensor) -> Take:
+    """Every utterance at some pace, from some moment."""
     count = len(corpus.utterances)
-    paces = [random.uniform(*within) for _ in range(count)]
+    paces = [random.uniform(*PACES) for _ in range(count)]
     return take(corpus, octave, paces, [LATEST * random.random() for _ in range(count)])
 
 

@@ -1,4 +1,4 @@
-"""More speech: a teacher speaks sentences in its own voices and in mixtures of them.
+"""More speech: a teacher speaks sentences in its own voices and in others between and beyond them.
 
 The teacher is Kokoro-82M as an ONNX file. Its graph computes how long every phoneme lasts but does
 not tell, so that value is made an output. Writes a corpus that `training.data` reads. Knows no
@@ -33,13 +33,17 @@ FRAME = 240
 SILENT = 0.01  # of the loudest frame
 LEVEL = 10 ** (-22 / 20)  # of frames that are not silent
 SAME_SEX = 0.9  # of the mixtures
+BEYOND_PART = (
+    0.4  # of them lie beyond a voice, seen from another: clones need more than what lies between
+)
+BEYOND = (0.15, 0.45)  # by this much of the distance
 COLUMNS = ("id", "file", "start", "samples", "lang", "voice", "text")
 COLUMNS += ("phonemes", "durations", "trim")
 
 
 @dataclass(frozen=True)
 class Speaker:
-    """A voice, or several in parts that add up to one."""
+    """A voice, or several in parts that add up to one; one part may be below nothing."""
 
     name: str
     parts: dict[str, float]
@@ -60,8 +64,12 @@ def mixtures(names: list[str], count: int, draw: random.Random) -> list[Speaker]
         alike = draw.random() < SAME_SEX
         others = [n for n in names if n != first and (n[1] == first[1]) == alike]
         chosen = [first, *draw.sample(others, min(len(others), draw.choice((1, 1, 2))))]
-        weights = [draw.uniform(0.3, 1.0) for _ in chosen]
-        parts = {name: w / sum(weights) for name, w in zip(chosen, weights, strict=True)}
+        if draw.random() < BEYOND_PART:
+            further = draw.uniform(*BEYOND)
+            parts = {first: 1 + further, chosen[1]: -further}
+        else:
+            weights = [draw.uniform(0.3, 1.0) for _ in chosen]
+            parts = {name: w / sum(weights) for name, w in zip(chosen, weights, strict=True)}
         found.append(Speaker(f"mix_{number:03d}", parts))
     return found
 

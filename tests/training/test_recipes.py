@@ -13,7 +13,6 @@ from cosyserve.models.flow import Flow
 from cosyserve.models.s3 import bounded
 from cosyserve.text import Pronouncer, TextTokenizer
 from training import (
-    agree,
     codes,
     distil,
     flow,
@@ -127,29 +126,6 @@ def test_an_encoder_forgets_only_while_it_learns() -> None:
     flow.forgetful(made)
     said = [flow.conditions(made, codes, nobody, False)[0] for _ in range(2)]
     assert not said[0].equal(said[1])
-
-
-def test_an_encoder_that_agrees_with_two(corpus: Corpus, tmp_path: Path) -> None:
-    assert TOY.flow
-    flows = [Flow(TOY.flow) for _ in range(2)]
-    for made, name in zip(flows, ("flow.pt", "other.pt"), strict=True):
-        loop.save_state(made, tmp_path / name)
-    asked, others = agree.Asked(corpus, 4), [tmp_path / "other.pt"]
-    row = asked.draw()
-    nobody = torch.zeros(len(row), TOY.flow.speaker)
-    with torch.no_grad():
-        goal = sum(flow.conditions(made, row, nobody, False)[0] for made in flows) / 2
-    history = agree.train(asked, TOY.flow, tmp_path, others, seconds=600, steps=60)
-    finite(history)
-    assert history[-1]["whole"] < 0.9 * history[0]["whole"]
-    found = Flow(TOY.flow)
-    loop.load_state(found, tmp_path / "flow.pt")
-    with torch.no_grad():
-        said = [flow.conditions(made, row, nobody, False)[0] for made in (flows[0], found)]
-    before, after = ((mu - goal).abs().mean() for mu in said)
-    assert after < before
-    kept = flows[0].state_dict()
-    assert all(v.equal(kept[k]) for k, v in found.state_dict().items() if k.startswith("decoder."))
 
 
 def test_vocoder(corpus: Corpus, tmp_path: Path) -> None:

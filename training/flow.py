@@ -2,8 +2,8 @@
 
 Rows are windows that begin with an utterance and run on into others of the same voice, so a
 leading part can serve as prompt. The encoder sees no speaker: trained for long it knows utterances,
-and whose they are, by heart. So it learns in a first, short run only, with parts of it left out at
-random. Knows no text and no vocoder.
+and whose they are, by heart. So it learns in a short run only, at first or with new sentences, and
+parts of it are left out at random. Knows no text and no vocoder.
 """
 
 from __future__ import annotations
@@ -112,15 +112,16 @@ def train(
     encoder: bool = False,
     fused: bool = False,
 ) -> list[dict[str, float]]:
-    """`encoder`: it learns, too; else it is left as it is."""
+    """`encoder`: it learns on where a flow goes on; else it is left as it is."""
     device = rows.corpus.device
     model = Flow(config)
     if resume:
         loop.load_state(model, out / "flow.pt")
-    encoder_of(model).requires_grad_(encoder)
+    learns = encoder or not resume
+    encoder_of(model).requires_grad_(learns)
     model = model.to(device)
     average = loop.Average(model)
-    if encoder:
+    if learns:
         forgetful(model)
     if fused:
         loop.fuse([model.encoder, model.estimator])
@@ -163,7 +164,9 @@ def train(
 
 def main() -> None:
     parser = loop.arguments(__doc__, seconds=720)
-    parser.add_argument("--encoder", action="store_true", help="the encoder learns, too")
+    parser.add_argument(
+        "--encoder", action="store_true", help="with --resume: the encoder learns on, too"
+    )
     given = parser.parse_args()
     loop.begin(given.seed)
     corpus = Corpus.load(given.data, given.device)

@@ -93,7 +93,7 @@ def main() -> None:
     finish(start("tokenizer", given, TOKENIZER), start("speaker", given, SPEAKER))
     lm = start("lm", given, LM)
     if not given.resume:
-        finish(start("flow", given, ENCODER, "--encoder", "--steps", str(ENCODER_STEPS)))
+        finish(start("flow", given, ENCODER, "--steps", str(ENCODER_STEPS)))
     finish(start("flow", given, FLOW, "--resume"))
     finish(start("distil", given, DISTIL), pronouncer, lm, vocoder)
     folder(given.work, given.out)

@@ -64,7 +64,7 @@ def mixtures(names: list[str], count: int, draw: random.Random) -> list[Speaker]
         alike = draw.random() < SAME_SEX
         others = [n for n in names if n != first and (n[1] == first[1]) == alike]
         chosen = [first, *draw.sample(others, min(len(others), draw.choice((1, 1, 2))))]
-        if draw.random() < BEYOND_PART:
+        if len(chosen) > 1 and draw.random() < BEYOND_PART:
             further = draw.uniform(*BEYOND)
             parts = {first: 1 + further, chosen[1]: -further}
         else:

@@ -135,7 +135,7 @@ def train(
         return heard, verdict.detach()
 
     def judges_step() -> loop.Losses:
-        made, wave, _, told = speak()
+        made, wave, _, told = speak()  # with gradients, for one compiled graph serves both steps
         return told | {"judges": judge(wave, made.detach())[1]}
 
     def adversarial_step() -> loop.Losses:

@@ -11,29 +11,33 @@ from cosyserve.text.abbreviations import spoken_words
     ("written", "said"),
     [
         ("Call me, e.g. after lunch.", "Call me, for example after lunch."),
-        ("Fruit, e.g., apples, i.e. food", "Fruit, for example, apples, that is food"),
-        ("Cats, dogs, etc. are pets.", "Cats, dogs, et cetera are pets."),
-        ("Cats, dogs, etc. Then we left.", "Cats, dogs, et cetera. Then we left."),
-        ("Cats, dogs, etc.", "Cats, dogs, et cetera."),
-        ("Acme Inc. grew. (So did Acme Ltd.)", "Acme incorporated grew. (So did Acme limited.)"),
-        ("Dr. Wu vs. Mrs Jones", "doctor Wu versus missus Jones"),
-        ("Dr. Lee lives on Oak St.", "doctor Lee lives on Oak street."),
-        ("On Oak St. in St. Paul", "On Oak street in saint Paul"),
-        ("The U.S. Army left the U.K.", "The U S Army left the U K."),
-        ("J. R. R. Tolkien, George W. Bush", "J R R Tolkien, George double you Bush"),
-        ("So do I. Then we go.", "So do I. Then we go."),
-        ("Nine AM, the BBC and NASA", "Nine ay M, the B B C and NASA"),
-        ("I AM so happy", "I AM so happy"),
-        ("I AM WITH THE BBC", "I AM WITH THE B B C"),
-        ("A Ph.D. from UCLA", "A P H D from U C L ay"),
-        ("<|BTW|> [MN] hello", "<|BTW|> [MN] hello"),
-        ("example.com, don't, a.b.c", "example.com, don't, a.b.c"),
+        ("E.g., apples, i.e. food", "for example, apples, that is food"),
+        ("Cats, dogs, etc. Then", "Cats, dogs, et cetera. Then"),
+        ("Acme Inc. grew, Ltd. too", "Acme incorporated grew, limited too"),
+        ("'Dr. Wu' vs. Mrs Jones, DR. WHO", "'doctor Wu' versus missus Jones, doctor WHO"),
+        ("Gen Z, one more rep. Sen. Lee", "Gen Z, one more rep. senator Lee"),
+        ("St. Paul on Mt. Rainier", "saint Paul on mount Rainier"),
+        ("The U.S. Army, U.S.A today", "The U S Army, U S ay today"),
+        ("Vitamin C. It is good.", "Vitamin C. It is good."),
+        ("Nine AM, the 'BBC', NASA, VS Code", "Nine ay M, the 'B B C', NASA, V S Code"),
+        ("The FBI's CEOs", "The F B I's C E O's"),
+        ("A Ph.D. from UCLA, WWW.", "A P H D from U C L ay, double you double you double you."),
+        ("<|im_end|>[mn] BBC", "<|im_end|>[mn] B B C"),
+        ("example.com, don't", "example.com, don't"),
+        ("", ""),
     ],
 )
 def test_abbreviations_are_read_as_words_and_letters(written: str, said: str) -> None:
     assert spoken_words(written) == said
 
 
-@given(st.text("abcdefghijklmnopqrstuvwxyz ,!?", max_size=40))
+@given(st.lists(st.sampled_from(["Dr.", "Wu", "U.S.", "etc.", "I", "AM", "St.", "e.g.,", "A."])))
+def test_a_word_is_read_the_same_beside_any_other(words: list[str]) -> None:
+    assert spoken_words(" ".join(words)) == " ".join(map(spoken_words, words))
+
+
+@given(st.from_regex(r"([A-Z]?[a-z]{1,9}[,!?]? ){0,8}", fullmatch=True))
 def test_plain_words_stay(text: str) -> None:
-    assert spoken_words(text.replace("vs", "")) == text.replace("vs", "")
+    known = {"vs", "etc", "dr", "mr", "mrs", "ms"}
+    words = [word for word in text.split() if word.strip(",!?").lower() not in known]
+    assert spoken_words(" ".join(words)) == " ".join(words)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -85,7 +86,9 @@ def test_speaker(corpus: Corpus, tmp_path: Path) -> None:
     assert found.isfinite().all()
 
 
-def test_flow_then_its_distillation(corpus: Corpus, tmp_path: Path) -> None:
+def test_flow_then_its_distillation(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert TOY.flow
     rows = rows_of(corpus)
 
@@ -93,28 +96,38 @@ def test_flow_then_its_distillation(corpus: Corpus, tmp_path: Path) -> None:
         state: dict[str, torch.Tensor] = torch.load(tmp_path / name, weights_only=True)
         return state
 
-    finite(flow.train(rows, TOY.flow, tmp_path, seconds=60, steps=3, encoder=True))
+    forgetting = Mock(wraps=flow.forgetful)
+    monkeypatch.setattr(flow, "forgetful", forgetting)
+    finite(flow.train(rows, TOY.flow, tmp_path, seconds=60, steps=3))
+    assert forgetting.call_count == 1
     first = kept("flow.pt")
     finite(flow.train(rows, TOY.flow, tmp_path, seconds=60, steps=3, resume=True))
+    assert forgetting.call_count == 1
     second = kept("flow.pt")
     finite(distil.train(rows, TOY.flow, tmp_path, seconds=60, steps=3, student_steps=2))
     third = kept("flow_distilled.pt")
     later = ("decoder.", "spk_embed_affine_layer.")
     assert {k.split(".")[0] + "." for k in first if not first[k].equal(second[k])} == set(later)
     assert {k.split(".")[0] + "." for k in second if not second[k].equal(third[k])} == {"decoder."}
+    flow.train(rows, TOY.flow, tmp_path, seconds=60, steps=3, resume=True, encoder=True)
+    assert forgetting.call_count == 2
+    fourth = kept("flow.pt")
+    assert not second["encoder_proj.weight"].equal(fourth["encoder_proj.weight"])
 
 
-def test_a_student_begins_with_an_earlier_change(tmp_path: Path) -> None:
+def test_a_student_begins_with_an_earlier_change(corpus: Corpus, tmp_path: Path) -> None:
     assert TOY.flow
-    before, after, student = (Flow(TOY.flow) for _ in range(3))
-    loop.save_state(before, tmp_path / "flow.pt")
-    loop.save_state(after, tmp_path / "flow_distilled.pt")
-    own = {key: value.clone() for key, value in student.state_dict().items()}
-    distil.change(student, tmp_path / "flow.pt", tmp_path / "flow_distilled.pt")
-    old, new = before.state_dict(), after.state_dict()
-    for key, value in student.state_dict().items():
-        moved = new[key] - old[key] if key.startswith("decoder.") else 0.0
-        assert torch.allclose(value, own[key] + moved, atol=1e-6)
+    own, old, new = (Flow(TOY.flow) for _ in range(3))
+    files = [tmp_path / name for name in ("flow.pt", "before.pt", "after.pt")]
+    for made, file in zip((own, old, new), files, strict=True):
+        loop.save_state(made, file)
+    sizes = {"seconds": 60.0, "steps": 1, "student_steps": 2}
+    distil.train(rows_of(corpus), TOY.flow, tmp_path, earlier=(files[1], files[2]), **sizes)
+    found = torch.load(tmp_path / "flow_distilled.pt", weights_only=True)
+    before, after = old.state_dict(), new.state_dict()
+    for key, value in own.state_dict().items():
+        moved = after[key] - before[key] if key.startswith("decoder.") else 0.0
+        assert torch.allclose(found[key], value + moved, atol=1e-4)
 
 
 def test_an_encoder_forgets_only_while_it_learns() -> None:
@@ -130,7 +143,7 @@ def test_an_encoder_forgets_only_while_it_learns() -> None:
 
 def test_vocoder(corpus: Corpus, tmp_path: Path) -> None:
     assert TOY.vocoder
-    speech = vocoder.Speech(corpus, 2)
+    speech = vocoder.Speech(corpus, 1)
     finite(vocoder.train(speech, TOY.vocoder, tmp_path, seconds=60, steps=6))
     before = torch.load(tmp_path / "vocoder.pt", weights_only=True)
     history = vocoder.train(speech, TOY.vocoder, tmp_path, seconds=6000, steps=3, resume=True)

@@ -19,6 +19,9 @@ def test_mixtures_are_mostly_of_one_sex_and_whole() -> None:
     assert all(2 <= len(s.parts) <= 3 for s in found)
     alike = [len({name[1] for name in s.parts}) == 1 for s in found]
     assert 0.8 < np.mean(alike) < 0.97
+    beyond = [min(s.parts.values()) < 0 for s in found]
+    assert 0.3 < np.mean(beyond) < 0.5
+    assert len(teacher.mixtures(["af_a", "am_b"], 50, random.Random(0))) == 50
 
 
 def test_a_corpus_of_a_teacher_that_hums(tmp_path: Path) -> None:

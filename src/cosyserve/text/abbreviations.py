@@ -1,97 +1,82 @@
-"""English abbreviations as the words that are said, without the pause that their dots would make.
+"""English abbreviations as the words and letters that are said, without a pause at their dots.
 
-A dot that may end the sentence, too, stays where a sentence seems to end. Knows no sounds.
+Looks at one word at a time, so that a text that arrives word by word is read as a whole one is.
+Knows no sounds.
 """
 
 from __future__ import annotations
 
 import re
 
-_NEVER_LAST = {
-    "e.g.": "for example",
-    "i.e.": "that is",
-    "a.k.a.": "also known as",
-    "approx.": "approximately",
-    "cf.": "compare",
-    "vs.": "versus",
+from cosyserve.text.special import SPECIAL
+
+# Without their last dot, in small letters.
+_WORDS = {
+    "e.g": "for example",
+    "i.e": "that is",
+    "a.k.a": "also known as",
+    "approx": "approximately",
+    "cf": "compare",
     "vs": "versus",
+    "etc": "et cetera",
+    "inc": "incorporated",
+    "ltd": "limited",
+    "corp": "corporation",
+    "jr": "junior",
+    "sr": "senior",
+    "ph.d": "P H D",
+    "phd": "P H D",
 }
-_PERHAPS_LAST = {
-    "etc.": "et cetera",
-    "inc.": "incorporated",
-    "ltd.": "limited",
-    "corp.": "corporation",
-    "jr.": "junior",
-    "sr.": "senior",
-    "ph.d.": "P H D",
-}
+# Only with a capital, for "gen." and "rep." end sentences, too.
 _TITLES = {
-    "Dr": "doctor",
-    "Mr": "mister",
-    "Mrs": "missus",
-    "Ms": "miz",
-    "Prof": "professor",
-    "Gen": "general",
-    "Col": "colonel",
-    "Lt": "lieutenant",
-    "Capt": "captain",
-    "Sen": "senator",
-    "Rep": "representative",
-    "Mt": "mount",
-    "St": "saint",
+    "dr": "doctor",
+    "mr": "mister",
+    "mrs": "missus",
+    "ms": "miz",
+    "prof": "professor",
+    "gen": "general",
+    "col": "colonel",
+    "lt": "lieutenant",
+    "sgt": "sergeant",
+    "capt": "captain",
+    "sen": "senator",
+    "rep": "representative",
+    "gov": "governor",
+    "rev": "reverend",
+    "mt": "mount",
+    "st": "saint",
 }
+_NEED_NO_DOT = {"Dr", "Mr", "Mrs", "Ms", "vs", "etc", "PhD"}
+_PERHAPS_LAST = {"etc"}  # in a sentence: keeps the dot
 # Those with a vowel that are spelled all the same; without one, all are.
-_SPELLED = re.compile(
-    "AC|AI|AM|API|ATM|CEO|CFO|CIA|CPU|CTO|DIY|ETA|EU|FAQ|FBI|GPU|HIV|IBM|ID|IP|IQ|MBA|NBA|NYU|OS"
-    "|SUV|UAE|UCLA|UFO|UI|UK|UN|UPS|URL|US|USA|USB|USD|UX"
+_SPELLED = (
+    "AC|AI|AM|API|ATM|CEO|CFO|CIA|CPU|CTO|DIY|ETA|EU|FAQ|FBI|GPU|HIV|IBM|ID|IP|IQ|IRS|MBA|NBA|NYC"
+    "|NYU|OS|SUV|UAE|UCLA|UFO|UI|UK|UN|UPS|URL|US|USA|USB|USD|UV|UX|[B-DF-HJ-NP-TV-XZ]{2,}|W"
 )
-_VOWELS = set("AEIOUY")
 _NAMES = {"a": "ay", "w": "double you"}  # of letters that a reader of words takes for others
 
-_BEGIN = r"(?<![A-Za-z.'])"
-
-
-def _any_of(words: dict[str, str]) -> str:
-    return "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
-
-
-_WORD = re.compile(
-    rf"{_BEGIN}(?:({_any_of(_NEVER_LAST)})|({_any_of(_PERHAPS_LAST)}))(?![A-Za-z'])", re.IGNORECASE
-)
-_STREET = re.compile(r"(?<=[a-z] )St(?:\.(?=\s*[a-z,;])|(?=\.\s*$))")
-_TITLE = re.compile(rf"{_BEGIN}({_any_of(_TITLES)})\.?(?=\s+[A-Z])")
-_DOTTED = re.compile(rf"{_BEGIN}(?:[A-Za-z]\.){{2,}}(?![A-Za-z])")
-_INITIAL = re.compile(rf"{_BEGIN}([A-HJ-Z])\.(?=\s+[A-Z])")
-_CAPITALS = re.compile(
-    r"(?<![A-Za-z'|\[])(?<!I )(?:[A-Z]{2,}|W)(?![A-Za-z'|\]])"
-)  # no control token
-_LAST = re.compile(r"[\s\"'”’)]*(?:$|[A-Z])")
+_WORD = re.compile(rf"({SPECIAL.pattern})|([A-Za-z]+(?:['.][A-Za-z]+)*)(\.*)")
+_DOTTED = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
+_CAPITALS = re.compile(rf"({_SPELLED})('?s)?")
 
 
 def spoken_words(text: str) -> str:
-    """'Dr. Wu, e.g. in the U.S.' -> 'doctor Wu, for example in the U S.'"""
-    shouted = text.isupper()
-    text = _WORD.sub(_words, text)
-    text = _TITLE.sub(lambda title: _TITLES[title[1]], _STREET.sub("street", text))
-    text = _INITIAL.sub(lambda letter: _spoken(letter[1]), _DOTTED.sub(_letters, text))
-    return _CAPITALS.sub(lambda word: _spelled(word[0], shouted), text)
+    """'Dr. Wu, e.g. in the U.S. Army' -> 'doctor Wu, for example in the U S Army'"""
+    return _WORD.sub(_said, text)
 
 
-def _words(found: re.Match[str]) -> str:
-    if found[1]:
-        return _NEVER_LAST[found[1].lower()]
-    last = _LAST.match(found.string, found.end())
-    return _PERHAPS_LAST[found[2].lower()] + ("." if last else "")
-
-
-def _letters(found: re.Match[str]) -> str:
-    last = not found.string[found.end() :].strip("\"'”’) ")
-    return _spoken(found[0].replace(".", "")) + ("." if last else "")
-
-
-def _spelled(word: str, shouted: bool) -> str:
-    known = _SPELLED.fullmatch(word) and not shouted
-    return _spoken(word) if known or not _VOWELS & set(word) else word
+def _said(found: re.Match[str]) -> str:
+    special, word, dots = found.groups()
+    if special:
+        return found[0]
+    known = _WORDS.get(word.lower()) or (word[0].isupper() and _TITLES.get(word.lower()))
+    if known and (dots or "." in word or word in _NEED_NO_DOT):
+        return known + (dots if word in _PERHAPS_LAST else dots[1:])
+    if _DOTTED.fullmatch(word):
+        return _spoken(word.replace(".", "")) + dots[1:]
+    if spelled := _CAPITALS.fullmatch(word):
+        return _spoken(spelled[1]) + ("'s" if spelled[2] else "") + dots
+    return found[0]
 
 
 def _spoken(letters: str) -> str:

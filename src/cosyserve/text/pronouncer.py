@@ -27,7 +27,9 @@ PAUSES = ",.!?;:"
 MAX_LETTERS = 64  # of a word; the rest is not read
 REMEMBERED_WORDS = 20_000
 SCALE = ".scale"
-_WORD = re.compile(rf"({SPECIAL.pattern})|([A-Za-z']+)|([{re.escape(PAUSES)}]+)|(\s+)")
+_WORD = re.compile(
+    rf"({SPECIAL.pattern})|([A-Za-z]+(?:'[A-Za-z]+)*)|([{re.escape(PAUSES)}]+)|(\s+)"
+)
 
 
 class Pronouncer:

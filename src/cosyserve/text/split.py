@@ -21,8 +21,8 @@ _COMMAS = "，,"
 _QUOTES = '"”'
 _CLOSERS = _QUOTES + "'’」』）)】》"
 _ABBREVIATION = re.compile(
-    r"(?<![A-Za-z])(?:[A-Z]|Dr|Mr|Mrs|Ms|Prof|St|Jr|Sr|Gen|Col|Sen|Rep|Capt|Lt|vs|etc|cf|approx|"
-    r"Inc|Ltd|Co|Corp|Fig|Vol|[Ee]\.g|[Ii]\.e|[ap]\.m|U\.S|U\.K|Ph\.D)\.$"
+    r"(?<![A-Za-z])(?:[A-Z]|Dr|Mr|Mrs|Ms|Prof|St|Mt|Jr|Sr|Gen|Col|Sen|Rep|Gov|Rev|Capt|Lt|Sgt|vs|etc|"
+    r"cf|approx|Inc|Ltd|Co|Corp|Fig|Vol|[Ee]\.g|[Ii]\.e|a\.k\.a|[ap]\.m|U\.S|U\.K|Ph\.D)\.$"
 )
 _LONGEST_ABBREVIATION = 8
 _CHARACTERS_PER_UNIT = 16  # no unit of length covers more characters than this, in real text

@@ -33,9 +33,7 @@ FRAME = 240
 SILENT = 0.01  # of the loudest frame
 LEVEL = 10 ** (-22 / 20)  # of frames that are not silent
 SAME_SEX = 0.9  # of the mixtures
-BEYOND_PART = (
-    0.4  # of them lie beyond a voice, seen from another: clones need more than what lies between
-)
+BEYOND_PART = 0.4  # of them lie beyond a voice, seen from another: clones need these, too
 BEYOND = (0.15, 0.45)  # by this much of the distance
 COLUMNS = ("id", "file", "start", "samples", "lang", "voice", "text")
 COLUMNS += ("phonemes", "durations", "trim")

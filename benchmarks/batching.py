@@ -17,13 +17,13 @@ import torch
 
 from benchmarks.figures import Figure, run
 from benchmarks.small_voice import small_voice
+from cosyserve.checkpoints.model import assemble
 from cosyserve.contracts import SAMPLE_RATE, Mode, Sampling, SpeechRequest
-from cosyserve.engine.generation import Generation, WholeText
-from cosyserve.engine.lm_runner import LMRunner
-from cosyserve.engine.local import LocalEngine
+from cosyserve.engine.compute.generation import Generation, WholeText
+from cosyserve.engine.compute.lm_runner import LMRunner
+from cosyserve.engine.in_process import LocalEngine
 from cosyserve.models.config import LMConfig
-from cosyserve.models.lm import SpeechLM
-from cosyserve.models.model import assemble
+from cosyserve.models.lm.lm import SpeechLM
 
 MANY = 8
 PROMPT = 100  # positions before the first token

@@ -26,11 +26,11 @@ from fastapi import FastAPI
 
 from benchmarks.figures import Figure, run
 from benchmarks.servers import Process, bench, humming
-from cosyserve.engine.local import LocalEngine
+from cosyserve.checkpoints.model import assemble
+from cosyserve.checkpoints.testmodel import random_parts
+from cosyserve.engine.in_process import LocalEngine
 from cosyserve.gateway.app import create_app
 from cosyserve.gateway.limits import Limits
-from cosyserve.models.model import assemble
-from cosyserve.models.testmodel import random_parts
 from cosyserve.voices.store import open_store
 
 REQUESTS, WARM = 10_000, 500

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import uvloop
 
-from cosyserve.engine.remote import Role, WorkerEngine, WorkerOptions
+from cosyserve.engine.workers.client import Role, WorkerEngine, WorkerOptions
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.serve import serve
 from cosyserve.voices.store import open_store

@@ -16,7 +16,7 @@ import sys
 import numpy as np
 
 from cosyserve.contracts import SAMPLES_PER_TOKEN, TOKENS_PER_SECOND, AudioChunk, Voice
-from cosyserve.engine.messages import LENGTH, Cancel, Chunk, Open, Ready, frame, to_worker
+from cosyserve.engine.workers.messages import LENGTH, Cancel, Chunk, Open, Ready, frame, to_worker
 from cosyserve.voices.file import to_bytes
 
 VOICE = Voice("", np.zeros(0, np.int32), np.zeros((0, 80), np.float32), np.ones(192, np.float32))

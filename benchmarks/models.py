@@ -24,10 +24,12 @@ from rich.table import Table
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
+from cosyserve.checkpoints import native
+from cosyserve.checkpoints.model import assemble
+from cosyserve.checkpoints.parts import Parts
 from cosyserve.contracts import Voice
-from cosyserve.engine.hops import hop_ends
-from cosyserve.engine.token2wav import Token2Wav
-from cosyserve.models import hift_stream, native
+from cosyserve.engine.compute.hops import hop_ends
+from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.models.config import (
     EncoderConfig,
     FlowConfig,
@@ -36,11 +38,10 @@ from cosyserve.models.config import (
     UNetConfig,
     VocoderConfig,
 )
-from cosyserve.models.flow import Flow, FlowPrompt, FlowState
-from cosyserve.models.hift import HiFT
-from cosyserve.models.lm import KVCache, SpeechLM
-from cosyserve.models.model import assemble
-from cosyserve.models.parts import Parts
+from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.lm.lm import KVCache, SpeechLM
+from cosyserve.models.vocoder import stream
+from cosyserve.models.vocoder.hift import HiFT
 
 console = Console()
 
@@ -137,7 +138,7 @@ def token2wav_full_size(table: Table) -> None:
     against_rate(
         table,
         "vocoder, 3 s",
-        lambda: hift_stream.advance(vocoder, [hift_stream.begin(vocoder, 0)], [mel], [True]),
+        lambda: stream.advance(vocoder, [stream.begin(vocoder, 0)], [mel], [True]),
         convolution_rate(),
     )
 
@@ -200,13 +201,15 @@ def streaming(table: Table, seconds: list[int]) -> None:
 
 LOADING = """
 import sys, torch
-from cosyserve.models import model, testmodel
-model.assemble(testmodel.random_parts())  # what torch loads once is not the model's
+from cosyserve.checkpoints import testmodel
+from cosyserve.checkpoints.load import load_folder
+from cosyserve.checkpoints.model import assemble
+assemble(testmodel.random_parts())  # what torch loads once is not the model's
 def peak():
     lines = open("/proc/self/status").read().splitlines()
     return next(int(l.split()[1]) for l in lines if l.startswith("VmHWM")) * 1024
 before = peak()
-loaded = model.load(__import__("pathlib").Path(sys.argv[1]))
+loaded = load_folder(__import__("pathlib").Path(sys.argv[1]))
 total = sum(float(p.sum()) for part in (loaded.flow, loaded.vocoder) for p in part.parameters())
 print(peak() - before)
 """

@@ -18,10 +18,10 @@ import torch
 
 from benchmarks.figures import Figure, run
 from benchmarks.servers import Server, bench, humming, served
+from cosyserve.checkpoints.model import assemble
+from cosyserve.checkpoints.testmodel import random_parts
 from cosyserve.contracts import Mode, SpeechRequest
-from cosyserve.engine.local import LocalEngine
-from cosyserve.models.model import assemble
-from cosyserve.models.testmodel import random_parts
+from cosyserve.engine.in_process import LocalEngine
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 TURNS = 40

@@ -14,17 +14,17 @@ from concurrent.futures import ThreadPoolExecutor
 import uvloop
 
 from cosyserve.contracts import Floats, ModelInfo, SpeechRequest
-from cosyserve.engine.generation import Generation, WholeText
-from cosyserve.engine.intake import Intake
-from cosyserve.engine.local import LocalEngine
-from cosyserve.engine.loop import Loop
-from cosyserve.engine.number_reader import NumberReader
-from cosyserve.engine.scheduler import Scheduler
-from cosyserve.engine.session import Utterance
+from cosyserve.engine.compute.generation import Generation, WholeText
+from cosyserve.engine.in_process import LocalEngine
+from cosyserve.engine.scheduling.intake import Intake
+from cosyserve.engine.scheduling.loop import Loop
+from cosyserve.engine.scheduling.scheduler import Scheduler
+from cosyserve.engine.scheduling.session import Utterance
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.serve import serve
 from cosyserve.text import byte_tokenizer
-from cosyserve.text.reading import Reader
+from cosyserve.text.number_process import NumberReader
+from cosyserve.text.numbers import Reader
 from cosyserve.voices.store import open_store
 from tests.engine.mocks import CONFIG, VOICE, CountingLM, Humming, HummingToken2Wav
 

@@ -80,7 +80,7 @@ def running(*command: str, **settings: str) -> Iterator[Server]:
 
 def served(**settings: str) -> Any:
     """`cosyserve serve`, with the test model unless another is given."""
-    return running("cosyserve.cli", "serve", "--port", "0", **{"model": "test"} | settings)
+    return running("cosyserve", "serve", "--port", "0", **{"model": "test"} | settings)
 
 
 def humming(chunks: int, tokens: int, first: float, pace: float) -> Any:
@@ -97,7 +97,7 @@ def bench(server: Server, *options: str) -> dict[str, Any]:
     """The report of `cosyserve bench`."""
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/report.json"
-        command = [sys.executable, "-m", "cosyserve.cli", "bench", "--url", server.url]
+        command = [sys.executable, "-m", "cosyserve", "bench", "--url", server.url]
         subprocess.run([*command, *options, "--json", file], stdout=subprocess.DEVNULL, check=True)
         report: dict[str, Any] = json.loads(Path(file).read_text())
     return report

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from cosyserve.models import native, testmodel
-from cosyserve.models.parts import Parts
+from cosyserve.checkpoints import native, testmodel
+from cosyserve.checkpoints.parts import Parts
 from training.sizes import NANO
 
 

@@ -27,7 +27,7 @@ from rich.table import Table
 from cosyserve.contracts import SAMPLE_RATE, Mode, SpeechRequest
 from cosyserve.deploy.triton_repository import render
 from cosyserve.deploy.triton_settings import TritonSettings
-from cosyserve.engine.local import LocalEngine
+from cosyserve.engine.in_process import LocalEngine
 from cosyserve.engine.tts import load
 from cosyserve.triton import tensors
 from cosyserve.triton.client import TritonClient

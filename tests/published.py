@@ -16,21 +16,23 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from torch import Tensor
 
-from cosyserve.models import published_keys as keys
-from cosyserve.models.campplus import CamPlus, CamPlusConfig
+from cosyserve.checkpoints.published import keys as keys
 from cosyserve.models.config import (
+    CamPlusConfig,
     DiTConfig,
     EncoderConfig,
     FlowConfig,
     LMConfig,
+    S3Config,
     UNetConfig,
     VocoderConfig,
 )
-from cosyserve.models.s3 import S3Config, S3Tokenizer
+from cosyserve.models.encoders.campplus import CamPlus
+from cosyserve.models.encoders.s3 import S3Tokenizer
 from cosyserve.text.tokenizer import SPECIAL_TOKENS
+from tests.checkpoints.onnx.onnx_export import export_campplus, export_s3, randomised
 from tests.golden.fill import fill
 from tests.golden.weights import filled
-from tests.models.onnx_export import export_campplus, export_s3, randomised
 
 VOCABULARY = 300
 TEXT_IDS = VOCABULARY + len(SPECIAL_TOKENS)

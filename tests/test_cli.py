@@ -150,7 +150,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(
 
 def test_a_reader_that_leaves_is_no_crash(home: Path) -> None:
     text = "A sentence that is long enough to fill a pipe."
-    script = f"{sys.executable} -m cosyserve.cli say '{text}' -o - --format pcm | head -c 10"
+    script = f"{sys.executable} -m cosyserve say '{text}' -o - --format pcm | head -c 10"
     run = subprocess.run(["bash", "-c", script], capture_output=True, check=False)
     assert len(run.stdout) == 10
     assert b"Traceback" not in run.stderr

@@ -15,11 +15,11 @@ import pytest
 
 import cosyserve
 from cosyserve.audio import resample, whisper_log_mel
+from cosyserve.checkpoints.load import SHIPPED, SHIPPED_FOLDER
 from cosyserve.contracts import SAMPLE_RATE, SAMPLES_PER_TOKEN, InputError, Voice
-from cosyserve.engine.token2wav import Token2Wav
+from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.tts import TTS
-from cosyserve.models import shipped
-from cosyserve.models.s3 import LEVELS
+from cosyserve.models.config import LEVELS
 from cosyserve.settings import Settings
 from cosyserve.voices.file import load_voice
 
@@ -33,7 +33,7 @@ def nano() -> TTS:
 
 @pytest.fixture(scope="module")
 def presets() -> dict[str, Voice]:
-    files = (shipped.FOLDER / "voices").glob("*.safetensors")
+    files = (SHIPPED_FOLDER / "voices").glob("*.safetensors")
     return {file.stem: load_voice(file) for file in files}
 
 
@@ -68,7 +68,7 @@ def test_text_takes_the_time_that_speech_takes(nano: TTS) -> None:
 
 def test_it_speaks_when_no_model_is_given(nano: TTS, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COSYSERVE_MODEL")
-    assert Settings.read().model == shipped.NAME
+    assert Settings.read().model == SHIPPED
     assert nano.model.config.name == "cosyserve-nano"
 
 
@@ -113,5 +113,5 @@ def test_presets_are_of_every_kind(presets: dict[str, Voice]) -> None:
 
 
 def test_the_package_stays_small() -> None:
-    files = [file for file in shipped.FOLDER.rglob("*") if file.is_file()]
+    files = [file for file in SHIPPED_FOLDER.rglob("*") if file.is_file()]
     assert sum(file.stat().st_size for file in files) <= 30e6

@@ -43,7 +43,7 @@ def speech(url: str, **fields: object) -> httpx.Response:
 
 def workers(pid: int) -> list[int]:
     found = subprocess.run(
-        ["pgrep", "-P", str(pid), "-f", "cosyserve.engine.worker"],
+        ["pgrep", "-P", str(pid), "-f", "cosyserve.engine.workers.worker"],
         capture_output=True,
         text=True,
         check=False,
@@ -193,7 +193,7 @@ def test_a_taken_port_is_one_sentence(server: tuple[str, int], tmp_path: Path) -
     port = server[0].rpartition(":")[2]
     env = os.environ | {"COSYSERVE_HOME": str(tmp_path)}
     run = subprocess.run(
-        [sys.executable, "-m", "cosyserve.cli", "serve", "--port", port],
+        [sys.executable, "-m", "cosyserve", "serve", "--port", port],
         env=env,
         capture_output=True,
         text=True,

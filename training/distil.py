@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from cosyserve.models.config import FlowConfig
-from cosyserve.models.flow import Flow
 from cosyserve.models.flow.cfm import solve
+from cosyserve.models.flow.flow import Flow
 from cosyserve.models.flow.masks import attention_bias
 from training import loop
 from training.data import Corpus

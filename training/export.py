@@ -12,11 +12,11 @@ from pathlib import Path
 
 import torch
 
-from cosyserve.models import native
+from cosyserve.checkpoints import native
+from cosyserve.checkpoints.parts import COUNTER, MODULES, Parts, State, build
 from cosyserve.models.config import ModelConfig
 from cosyserve.models.int8 import packed, unpacked
-from cosyserve.models.lm import SpeechLM
-from cosyserve.models.parts import COUNTER, MODULES, Parts, State, build
+from cosyserve.models.lm.lm import SpeechLM
 from cosyserve.text import Pronouncer, TextTokenizer
 from cosyserve.voices.file import save_voice
 from training.presets import Arrays, voices

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.config import FlowConfig
-from cosyserve.models.flow import Flow, FlowBatch
+from cosyserve.models.flow.flow import Flow, FlowBatch
 from cosyserve.models.flow.masks import attention_bias
 from training import loop
 from training.data import Corpus

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.config import LMConfig
-from cosyserve.models.lm import SpeechLM
+from cosyserve.models.lm.lm import SpeechLM
 from cosyserve.text import TextTokenizer
 from training import loop, text
 from training.data import Corpus

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 
 from cosyserve.contracts import Voice
 from cosyserve.models.config import ModelConfig
-from cosyserve.models.lm import SpeechLM
+from cosyserve.models.lm.lm import SpeechLM
 from cosyserve.text import TextTokenizer, spoken_text
 from training.lm import loss_of
 

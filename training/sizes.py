@@ -6,16 +6,17 @@ Knows no training.
 from __future__ import annotations
 
 from cosyserve.contracts import Sampling
-from cosyserve.models.campplus import CamPlusConfig
 from cosyserve.models.config import (
+    LEVELS,
+    CamPlusConfig,
     EncoderConfig,
     FlowConfig,
     LMConfig,
     ModelConfig,
+    S3Config,
     UNetConfig,
     VocoderConfig,
 )
-from cosyserve.models.s3 import LEVELS, S3Config
 
 CODE_DIMS = 7  # 2187 speech tokens: what training.codes has to say
 CODES = LEVELS**CODE_DIMS

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cosyserve.models.campplus import CamPlus, CamPlusConfig
+from cosyserve.models.config import CamPlusConfig
+from cosyserve.models.encoders.campplus import CamPlus
 from training import loop
 from training.data import Corpus
 from training.sizes import NANO

@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cosyserve.models.s3 import BOUND, S3Config, S3Tokenizer
+from cosyserve.models.config import S3Config
+from cosyserve.models.encoders.s3 import BOUND, S3Tokenizer
 from training import codes, loop
 from training.data import MARKS, PAUSE, SILENCE, STRESS, UNKNOWN, Corpus
 from training.sizes import NANO

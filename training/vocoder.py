@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from cosyserve.models import hift
 from cosyserve.models.config import VocoderConfig
-from cosyserve.models.hift import HiFT
+from cosyserve.models.vocoder import hift
+from cosyserve.models.vocoder.hift import HiFT
 from training import loop
 from training.data import Corpus
 from training.discriminators import Discriminators, SpectralLoss

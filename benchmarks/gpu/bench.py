@@ -24,9 +24,9 @@ from cosyserve.models.config import (
     UNetConfig,
     VocoderConfig,
 )
-from cosyserve.models.flow import Flow
-from cosyserve.models.hift import HiFT
-from cosyserve.models.lm import SpeechLM
+from cosyserve.models.flow.flow import Flow
+from cosyserve.models.lm.lm import SpeechLM
+from cosyserve.models.vocoder.hift import HiFT
 
 PROMPT_TOKENS = 87  # of the voice
 PROMPT_POSITIONS = 110  # of the LM: text and the voice's tokens

@@ -11,14 +11,14 @@ import torch
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.speech import crowd_of
 from cosyserve.contracts import CosyError, Sampling
-from cosyserve.engine.flow_steps import FlowSteps
-from cosyserve.engine.lane import Lane
-from cosyserve.engine.lm_steps import TILE
-from cosyserve.engine.token2wav import Token2Wav
-from cosyserve.models import drawing
-from cosyserve.models.flow import Flow, FlowPrompt
-from cosyserve.models.fused_lm import fused
-from cosyserve.models.lm import KVCache
+from cosyserve.engine.compute.device_queue import Lane
+from cosyserve.engine.compute.flow_graphs import FlowSteps
+from cosyserve.engine.compute.lm_graphs import TILE
+from cosyserve.engine.compute.token2wav import Token2Wav
+from cosyserve.models.flow.flow import Flow, FlowPrompt
+from cosyserve.models.lm import draw
+from cosyserve.models.lm.fused import fused
+from cosyserve.models.lm.lm import KVCache
 
 BATCH = 32
 
@@ -182,11 +182,11 @@ def draws_chi2(bench: Bench) -> dict[str, float]:
     and degrees of freedom, which should be near each other; and the share of equal draws where both
     were given the same seeds."""
     config, count = bench.lm.config, bench.few(20_000, 200)
-    ints = torch.zeros(count, drawing.INTS, dtype=torch.long, device=bench.device)
-    ints[:, drawing.SEED] = torch.arange(count, device=bench.device)
-    ints[:, drawing.ACTIVE] = 1
-    ints[:, drawing.TOP_K], ints[:, drawing.WINDOW] = Sampling().top_k, Sampling().window
-    ints[:, drawing.HISTORY :] = -1
+    ints = torch.zeros(count, draw.INTS, dtype=torch.long, device=bench.device)
+    ints[:, draw.SEED] = torch.arange(count, device=bench.device)
+    ints[:, draw.ACTIVE] = 1
+    ints[:, draw.TOP_K], ints[:, draw.WINDOW] = Sampling().top_k, Sampling().window
+    ints[:, draw.HISTORY :] = -1
     floats = torch.tensor([[Sampling().top_p, Sampling().max_repeats]], dtype=torch.float64)
     floats = floats.to(bench.device).expand(count, -1).contiguous()
     logits = 2.0 * torch.randn(1, config.classes, device=bench.device)
@@ -195,10 +195,10 @@ def draws_chi2(bench: Bench) -> dict[str, float]:
     if kernels is None:
         raise CosyError("there are no kernels for this device")
     outcome = torch.zeros(count, 2, dtype=torch.float64, device=bench.device)
-    wanted = drawing.draw(logits, ints.clone(), floats, config, 32)[:, 0].long()
+    wanted = draw.draw(logits, ints.clone(), floats, config, 32)[:, 0].long()
     kernels.draw(logits, ints.clone(), floats, outcome, None, 32)
     same = (outcome[:, 0].long() == wanted).double().mean()
-    ints[:, drawing.SEED] += count  # other draws of the same distribution
+    ints[:, draw.SEED] += count  # other draws of the same distribution
     kernels.draw(logits, ints, floats, outcome, None, 32)
     a = torch.bincount(wanted, minlength=config.classes).double()
     b = torch.bincount(outcome[:, 0].long(), minlength=config.classes).double()

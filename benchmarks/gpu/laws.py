@@ -16,13 +16,13 @@ from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.checks import prompt_of
 from benchmarks.gpu.speech import crowd_of
 from cosyserve.contracts import AudioChunk, CosyError, Floats
-from cosyserve.engine.flow_steps import FlowSteps
-from cosyserve.engine.hops import hop_ends
-from cosyserve.engine.lane import Lane
-from cosyserve.engine.token2wav import Token2Wav, Voicing
-from cosyserve.models.flow import Flow, FlowState
-from cosyserve.models.fused_lm import fused
-from cosyserve.models.lm import KVCache
+from cosyserve.engine.compute.device_queue import Lane
+from cosyserve.engine.compute.flow_graphs import FlowSteps
+from cosyserve.engine.compute.hops import hop_ends
+from cosyserve.engine.compute.token2wav import Token2Wav, Voicing
+from cosyserve.models.flow.flow import Flow, FlowState
+from cosyserve.models.lm.fused import fused
+from cosyserve.models.lm.lm import KVCache
 
 COMPANY = 8  # rows
 

@@ -8,9 +8,9 @@ import torch
 
 from benchmarks.gpu.bench import PROMPT_POSITIONS, Bench
 from cosyserve.contracts import Sampling
-from cosyserve.engine.generation import Generation, WholeText
-from cosyserve.engine.lm_runner import LMRunner
-from cosyserve.engine.lm_steps import Piece
+from cosyserve.engine.compute.generation import Generation, WholeText
+from cosyserve.engine.compute.lm_graphs import Piece
+from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.models.config import LMConfig
 
 HELD = 200  # positions that rows hold when a step is timed

@@ -26,11 +26,11 @@ TEXT = "The quick brown fox jumps."
 def first_audio_http_ms(bench: Bench) -> dict[str, float]:
     import uvicorn
 
-    from cosyserve.engine.local import LocalEngine
-    from cosyserve.engine.profile import LATENCY, Profile
+    from cosyserve.checkpoints.model import Model
+    from cosyserve.engine.compute.profile import LATENCY, Profile
+    from cosyserve.engine.in_process import LocalEngine
     from cosyserve.gateway.app import create_app
     from cosyserve.gateway.limits import Limits
-    from cosyserve.models.model import Model
     from cosyserve.text import byte_tokenizer
     from cosyserve.voices.store import open_store
 

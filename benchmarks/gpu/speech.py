@@ -12,10 +12,10 @@ import torch
 
 from benchmarks.gpu.bench import PROMPT_POSITIONS, TOKENS, Bench, percentile
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, CosyError, Mode, Sampling, SpeechRequest
-from cosyserve.engine.generation import Generation, WholeText
-from cosyserve.engine.profile import THROUGHPUT
-from cosyserve.engine.session import Session, Sink, Utterance
-from cosyserve.engine.token2wav import Token2Wav
+from cosyserve.engine.compute.generation import Generation, WholeText
+from cosyserve.engine.compute.profile import THROUGHPUT
+from cosyserve.engine.compute.token2wav import Token2Wav
+from cosyserve.engine.scheduling.session import Session, Sink, Utterance
 
 FIRST = 13 + 3  # tokens of the first chunk behind the voice's prompt, look-ahead included
 
@@ -57,9 +57,9 @@ class Crowd:
     for all figures: with one stream they differ in the length of the second hop only."""
 
     def __init__(self, bench: Bench) -> None:
-        from cosyserve.engine.lm_runner import LMRunner
-        from cosyserve.engine.scheduler import Scheduler
-        from cosyserve.text.reading import Reader
+        from cosyserve.engine.compute.lm_runner import LMRunner
+        from cosyserve.engine.scheduling.scheduler import Scheduler
+        from cosyserve.text.numbers import Reader
 
         self.bench, self.tokens = bench, bench.few(TOKENS, 40)
         profile, slots = THROUGHPUT, bench.few(THROUGHPUT.slots, 4)

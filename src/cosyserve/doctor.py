@@ -71,8 +71,9 @@ def _codecs() -> list[Finding]:
 
 
 def _model(name: str) -> list[Finding]:
-    from cosyserve.models import published, shipped, testmodel
-    from cosyserve.models.parts import MODULES
+    from cosyserve.checkpoints import published, testmodel
+    from cosyserve.checkpoints.load import model_folder
+    from cosyserve.checkpoints.parts import MODULES
 
     if name == testmodel.NAME:
         advice = (
@@ -81,7 +82,7 @@ def _model(name: str) -> list[Finding]:
         )
         return [Finding("model", "test (random weights, not speech)", None, advice)]
     try:
-        parts = published.read(shipped.folder(name))
+        parts = published.read(model_folder(name))
     except CosyError as error:
         return [Finding("model", name, False, str(error))]
     found = [Finding("model", f"{name}: {parts.config.name}", True)]

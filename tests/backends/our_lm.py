@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from cosyserve.backends.token_text import TokenReader, written
+from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import LMRequest, Sampling
-from cosyserve.engine.lm_alone import LMAlone
-from cosyserve.models.model import Model
+from cosyserve.engine.split.lm_service import LMAlone
 from cosyserve.triton import vocabulary
 from tests.backends.llm_server import LLMServer, serving
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from cosyserve.backends.openai_llm import LLMServer, OpenAILLM
+from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import LMBackend, LMRequest
-from cosyserve.engine.lm_alone import LMAlone
+from cosyserve.engine.split.lm_service import LMAlone
 from cosyserve.engine.tts import load
-from cosyserve.models.model import Model
 from tests.backends.our_lm import serving_lm
 
 SPEECH = (11, 222, 3333)

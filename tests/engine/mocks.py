@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cosyserve.contracts import CosyError, Floats, SpeechRequest, Voice
-from cosyserve.engine.generation import Generation, WholeText
-from cosyserve.engine.scheduler import Scheduler
-from cosyserve.engine.session import Utterance
+from cosyserve.engine.compute.generation import Generation, WholeText
+from cosyserve.engine.scheduling.scheduler import Scheduler
+from cosyserve.engine.scheduling.session import Utterance
 from cosyserve.models.config import LMConfig
-from cosyserve.text.reading import Reader, read_numbers
+from cosyserve.text.numbers import Reader, read_numbers
 
 CONFIG = LMConfig(text_vocab=1000)
 VOICE = Voice("", np.zeros(0, np.int32), np.zeros((0, 80), np.float32), np.ones(4, np.float32))

@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.audio import Audio
+from cosyserve.checkpoints.model import Model, assemble
+from cosyserve.checkpoints.testmodel import random_parts
 from cosyserve.contracts import (
     AudioChunk,
     CosyError,
@@ -25,11 +27,9 @@ from cosyserve.contracts import (
     Voice,
     VoiceError,
 )
+from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.speak import speak
-from cosyserve.engine.token2wav import Token2Wav
 from cosyserve.engine.tts import TTS
-from cosyserve.models.model import Model, assemble
-from cosyserve.models.testmodel import random_parts
 from cosyserve.voices.enroll import enroll, with_short_first_hop
 
 TEXT = "The quick brown fox jumps over the lazy dog."

@@ -23,7 +23,7 @@ from cosyserve.contracts import (
     SpeechRequest,
     Voice,
 )
-from cosyserve.engine.arriving import feeding
+from cosyserve.engine.text_stream import feeding
 
 
 def sine(samples: int) -> Floats:

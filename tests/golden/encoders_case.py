@@ -13,8 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from cosyserve.models.campplus import CamPlus, CamPlusConfig
-from cosyserve.models.s3 import S3Config, S3Tokenizer, bounded
+from cosyserve.models.config import CamPlusConfig, S3Config
+from cosyserve.models.encoders.campplus import CamPlus
+from cosyserve.models.encoders.s3 import S3Tokenizer, bounded
 
 Arrays = dict[str, npt.NDArray[Any]]
 Fill = Callable[[str, tuple[int, ...], int], npt.NDArray[Any]]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
-from cosyserve.models.flow import Flow, FlowBatch, FlowCache, FlowPrompt, FlowState
+from cosyserve.models.flow.flow import Flow, FlowBatch, FlowCache, FlowPrompt, FlowState
 from cosyserve.models.flow.masks import attention_bias
 from tests.golden.weights import (
     Fill,

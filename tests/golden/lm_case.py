@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from cosyserve.contracts import Sampling
-from cosyserve.models.bistream import Bistream
 from cosyserve.models.config import LMConfig
-from cosyserve.models.lm import KVCache, SpeechLM
-from cosyserve.models.sampling import Rules, nucleus, sample
+from cosyserve.models.lm.bistream import Bistream
+from cosyserve.models.lm.lm import KVCache, SpeechLM
+from cosyserve.models.lm.sampling import Rules, nucleus, sample
 from tests.golden.weights import Fill, filled_lm, lm_config
 
 Arrays = dict[str, np.ndarray]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from cosyserve.text import Mend, Mends, TextTokenizer, segments, spoken_text
 from cosyserve.text.language import Language
-from cosyserve.text.reading import Reader, read_numbers
+from cosyserve.text.numbers import Reader, read_numbers
 from cosyserve.text.split import DEFAULT_LIMITS, Length, Limits, split
 
 FAITHFUL: Mends = frozenset()

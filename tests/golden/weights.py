@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from cosyserve.models import published_keys as keys
+from cosyserve.checkpoints.published import keys as keys
 from cosyserve.models.config import (
     DiTConfig,
     EncoderConfig,
@@ -16,9 +16,9 @@ from cosyserve.models.config import (
     UNetConfig,
     VocoderConfig,
 )
-from cosyserve.models.flow import Flow
-from cosyserve.models.hift import HiFT
-from cosyserve.models.lm import SpeechLM
+from cosyserve.models.flow.flow import Flow
+from cosyserve.models.lm.lm import SpeechLM
+from cosyserve.models.vocoder.hift import HiFT
 
 Fill = Callable[[str, tuple[int, ...], int], np.ndarray]
 

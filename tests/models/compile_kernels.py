@@ -10,21 +10,16 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from cosyserve.models.kernels import (
-    attention,
-    batch_linear,
-    causal_conv,
-    chunk_attention,
-    convolution,
+from cosyserve.models.flow.kernels import causal_conv, chunk_attention, euler, linear, norm_linear
+from cosyserve.models.lm.kernels import (
+    decode_attention,
     draw,
     elementwise,
-    euler,
-    excitation,
-    linear,
-    norm_rows,
-    prompt_attention,
-    rows,
+    linear_batch,
+    linear_few,
+    prefill_attention,
 )
+from cosyserve.models.vocoder.kernels import convolution, excitation
 
 HOPPER = GPUTarget("cuda", 90, 32)
 TILE: dict[str, Any] = {"pdl": True, "rows": 2, "bn": 8, "bk": 1024}
@@ -51,7 +46,7 @@ def compiles(
 half, whole, number = "*bf16", "*fp32", "i32"
 rest = number, number, "fp32"
 compiles(
-    linear._norm_linear,
+    linear_few._norm_linear,
     (whole, half, half, half, half, whole, *rest),
     **TILE,
     gated=False,
@@ -59,7 +54,7 @@ compiles(
     biased=True,
 )
 compiles(
-    linear._norm_linear,
+    linear_few._norm_linear,
     (whole, half, "*i8", whole, half, half, *rest),
     **TILE,
     gated=True,
@@ -67,14 +62,14 @@ compiles(
     biased=False,
 )
 compiles(
-    linear._project,
+    linear_few._project,
     (half, half, half, whole, whole, number, number),
     8,
     **TILE | {"bn": 2, "bk": 8192},
     stepped=False,
 )
 compiles(
-    linear._merge_project,
+    linear_few._merge_project,
     (whole, whole, half, half, whole, whole, number, number),
     **TILE,
     stepped=False,
@@ -82,8 +77,8 @@ compiles(
     width=64,
 )
 batch: dict[str, Any] = {"exact": False, "pdl": True, "line": 64, "gated": False, "biased": False}
-batch |= {"adds": False, "parts": 0, "bm": batch_linear.ROWS, "bp": 1}
-plain, gated = batch_linear.PLAIN, batch_linear.GATED
+batch |= {"adds": False, "parts": 0, "bm": linear_batch.ROWS, "bp": 1}
+plain, gated = linear_batch.PLAIN, linear_batch.GATED
 for shape, kind in (
     (plain, {"size": 896, "piece": 896, "lines": 16, "biased": True}),
     (plain, {"size": 896, "piece": 896, "lines": 16, "adds": True}),
@@ -91,7 +86,7 @@ for shape, kind in (
     (plain, {"size": 4864, "piece": 1280, "lines": 32}),
 ):
     compiles(
-        batch_linear._batch_linear,
+        linear_batch._batch_linear,
         (half, half, half, whole, half, whole, half, *rest),
         shape.warps,
         shape.stages,
@@ -104,18 +99,18 @@ sizes = {
     "pdl": True,
     "early": True,
     "bg": 16,
-    "bk": attention.KEYS,
+    "bk": decode_attention.KEYS,
     "bd": 64,
 }
 compiles(
-    attention._attend,
+    decode_attention._attend,
     (whole, whole, "*i64", half, half, whole, whole, *[number] * 7, "fp32"),
     **sizes,
     splits=8,
 )
 place = *[number] * 4, number
 compiles(
-    prompt_attention._turn,
+    prefill_attention._turn,
     (half, whole, "*i64", "*i64", half, half, *place),
     width=64,
     pdl=True,
@@ -124,7 +119,7 @@ compiles(
     bd=32,
 )
 compiles(
-    prompt_attention._attend,
+    prefill_attention._attend,
     (half, "*i64", "*i64", half, half, half, number, *place, "fp32"),
     width=64,
     exact=False,
@@ -157,16 +152,16 @@ compiles(
 common: dict[str, Any] = {"exact": False, "pdl": True}
 for bm, bn, once in ((32, 128, True), (128, 64, False), (128, 32, False)):
     compiles(
-        norm_rows._norm_linear,
+        norm_linear._norm_linear,
         (half, half, whole, whole, half, *[number] * 3, "fp32"),
         8,
         **common | {"size": 256, "act": "gelu", "once": once, "bm": bm, "bn": bn, "bk": 256},
     )
-compiles(norm_rows._normalise, (half, half, number, "fp32"), size=256, bm=8, bk=256, pdl=True)
+compiles(norm_linear._normalise, (half, half, number, "fp32"), size=256, bm=8, bk=256, pdl=True)
 for bm, bn, bk, halves in ((16, 64, 512, True), (64, 128, 64, False)):
     tile = common | {"bm": bm, "bn": bn, "bk": bk}
     compiles(
-        rows._linear_add,
+        linear._linear_add,
         (*[half] * 5, number, number),
         4 + 4 * halves,
         **tile | {"size": 1024, "adds": True, "halves": halves},
@@ -193,7 +188,7 @@ compiles(
 )
 compiles(euler._count, ("*i64", number), pdl=True)
 compiles(
-    rows._norm_mish,
+    linear._norm_mish,
     (*[half] * 4, "*i64", half, half, *[number] * 3, "fp32"),
     pdl=True,
     size=256,

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cosyserve.checkpoints.config_data import from_json, to_json
 from cosyserve.contracts import CheckpointError
-from cosyserve.models.campplus import CamPlusConfig
 from cosyserve.models.config import (
+    CamPlusConfig,
     DiTConfig,
     EncoderConfig,
     FlowConfig,
     LMConfig,
     ModelConfig,
+    S3Config,
     VocoderConfig,
 )
-from cosyserve.models.config_data import from_json, to_json
-from cosyserve.models.s3 import S3Config
 
 FULL = ModelConfig(
     lm=LMConfig(),

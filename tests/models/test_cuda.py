@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cosyserve.models import hift_stream
 from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig, VocoderConfig
-from cosyserve.models.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
 from cosyserve.models.randomness import normal, uniform
+from cosyserve.models.vocoder import stream
 from tests.golden.fill import fill
 from tests.golden.weights import filled_flow, filled_vocoder
 
@@ -37,8 +37,8 @@ def test_flow_and_vocoder_agree_with_the_cpu() -> None:
         prompt = FlowPrompt(*(part.to(device) for part in parts))
         moved: Flow = flow.to(device)
         ((mel, _),) = moved.advance([FlowState(prompt)], [tokens.to(device)], [True])
-        state = hift_stream.begin(vocoder.to(device), 3)
-        ((wave, _),) = hift_stream.advance(vocoder, [state], [mel], [True])
+        state = stream.begin(vocoder.to(device), 3)
+        ((wave, _),) = stream.advance(vocoder, [state], [mel], [True])
         return mel.cpu(), wave.cpu()
 
     with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cosyserve.checkpoints.load import SHIPPED_FOLDER, load_folder
 from cosyserve.contracts import CheckpointError, InputError
-from cosyserve.models import model, shipped
 from cosyserve.models.int8 import packed, unpacked
 
 
@@ -36,4 +36,4 @@ def test_a_scale_that_does_not_fit_is_named() -> None:
 
 def test_a_cpu_can_t_compute_in_eight_bits() -> None:
     with pytest.raises(InputError, match="int8 is for a GPU"):
-        model.load(shipped.FOLDER, "cpu", torch.int8)
+        load_folder(SHIPPED_FOLDER, "cpu", torch.int8)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.text.mends import ALL_MENDS, Mend
+from cosyserve.text.fixes import ALL_MENDS, Mend
 from cosyserve.text.split import DEFAULT_LIMITS, Limits, split
 
 TEXT = st.text(

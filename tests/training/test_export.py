@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from cosyserve.models import native, shipped
-from cosyserve.models.lm import SpeechLM
+from cosyserve.checkpoints import native
+from cosyserve.checkpoints.load import SHIPPED_FOLDER
+from cosyserve.models.lm.lm import SpeechLM
 from cosyserve.text import TextTokenizer
 from training import export, loop, presets, text
 from training.data import Corpus
@@ -16,11 +17,11 @@ from training.sizes import NANO, TOY
 
 
 def test_the_shipped_folder_becomes_checkpoints_of_its_sizes(tmp_path: Path) -> None:
-    export.checkpoints(shipped.FOLDER, tmp_path)
+    export.checkpoints(SHIPPED_FOLDER, tmp_path)
     assert NANO.lm
     lm = SpeechLM(NANO.lm)
     loop.load_state(lm, tmp_path / "lm.pt")
-    stored = native.read(shipped.FOLDER).states["lm"]["head.bias"].float()
+    stored = native.read(SHIPPED_FOLDER).states["lm"]["head.bias"].float()
     assert torch.allclose(lm.head.bias * export.SHARPENING, stored, atol=1e-3)
     found = {file.name for file in tmp_path.iterdir()}
     assert {"flow.pt", "vocoder.pt", "speech_tokenizer.pt", "pronouncer.safetensors"} <= found

@@ -10,8 +10,8 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from cosyserve.models.flow import Flow
-from cosyserve.models.s3 import bounded
+from cosyserve.models.encoders.s3 import bounded
+from cosyserve.models.flow.flow import Flow
 from cosyserve.text import Pronouncer, TextTokenizer
 from training import (
     codes,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import Audio
+from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Floats, Voice
 from cosyserve.engine.tts import load
-from cosyserve.models.model import Model
 from cosyserve.voices.enroll import enroll
 from cosyserve.voices.store import open_store
 from tests.triton.server import Served, serving

@@ -26,7 +26,7 @@ def folder(tmp_path: Path, recording: Floats) -> Path:
 
 
 def client(folder: Path, *words: str) -> None:
-    command = [sys.executable, "-m", "cosyserve.cli", "client", *words]
+    command = [sys.executable, "-m", "cosyserve", "client", *words]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
 
 

@@ -17,6 +17,7 @@ import openai
 import pytest
 
 from cosyserve.audio import Audio, AudioFormat, decode, encode
+from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import (
     AudioChunk,
     CosyError,
@@ -27,8 +28,7 @@ from cosyserve.contracts import (
     VoiceError,
     WorkerError,
 )
-from cosyserve.engine.local import LocalEngine
-from cosyserve.models.model import Model
+from cosyserve.engine.in_process import LocalEngine
 from cosyserve.triton import engine as triton_engine
 from cosyserve.triton.engine import TritonEngine
 from cosyserve.voices.enroll import enroll

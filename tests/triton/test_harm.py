@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import Audio
+from cosyserve.checkpoints.model import Model
+from cosyserve.checkpoints.prepare import prepare
 from cosyserve.contracts import Floats, OverloadError, SpeechRequest, WorkerError
 from cosyserve.deploy.triton_repository import render
 from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.speak import speak
-from cosyserve.engine.token2wav import Token2Wav
 from cosyserve.engine.tts import load
-from cosyserve.models.model import Model
-from cosyserve.models.prepare import prepare
 from cosyserve.triton import tensors, vocabulary
 from cosyserve.triton.client import TritonClient
 from cosyserve.triton.keeper import STUB, TritonKeeper

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import CosyError, Mode, SpeechRequest, Voice
 from cosyserve.engine.speak import speak
-from cosyserve.models.model import Model
 from cosyserve.triton.engine import TritonEngine
 from tests.backends.llm_server import LLMServer, never_ends, refuses
 from tests.backends.our_lm import serving_lm

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import Audio, whisper_log_mel
+from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import (
     CosyError,
     Floats,
@@ -20,11 +21,10 @@ from cosyserve.contracts import (
     Voice,
     VoiceError,
 )
-from cosyserve.engine.generation import Generation
-from cosyserve.engine.hops import hop_ends
-from cosyserve.engine.lm_runner import LMRunner
-from cosyserve.engine.token2wav import Token2Wav
-from cosyserve.models.model import Model
+from cosyserve.engine.compute.generation import Generation
+from cosyserve.engine.compute.hops import hop_ends
+from cosyserve.engine.compute.lm_runner import LMRunner
+from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.triton import vocabulary
 from cosyserve.triton.client import TritonClient
 from cosyserve.triton.http_client import TritonHTTPClient

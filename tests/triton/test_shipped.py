@@ -9,9 +9,9 @@ import numpy as np
 
 import cosyserve
 from cosyserve.contracts import Floats, Mode, SpeechRequest
-from cosyserve.engine.local import describe
 from cosyserve.engine.speak import speak
 from cosyserve.triton.engine import TritonEngine
+from cosyserve.voices.shipped import describe
 from tests.triton.server import serving
 
 TEXT = "Nobody hesitates to chat."

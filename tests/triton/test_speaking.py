@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import (
     CosyError,
     Floats,
@@ -24,7 +25,6 @@ from cosyserve.contracts import (
     VoiceError,
 )
 from cosyserve.engine.speak import speak
-from cosyserve.models.model import Model
 from cosyserve.triton import tensors
 from cosyserve.triton.client import TritonClient
 from cosyserve.triton.tensors import Array, Tensors

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import Audio
+from cosyserve.checkpoints.load import load_folder
+from cosyserve.checkpoints.model import Model, assemble
+from cosyserve.checkpoints.testmodel import random_parts
 from cosyserve.contracts import CheckpointError, VoiceError
-from cosyserve.models.model import Model, assemble, load
-from cosyserve.models.testmodel import random_parts
 from cosyserve.voices.enroll import check_fits, enroll, with_short_first_hop
 from cosyserve.voices.file import from_bytes, to_bytes
 
@@ -76,7 +77,7 @@ def test_a_model_without_prompt_encoders(model: Model) -> None:
 
 def test_published_encoders_make_voices(cosyvoice2_folder: Path, token2wav_folder: Path) -> None:
     """The same files give the same voice, whatever the flow beside them is."""
-    unet, dit = load(cosyvoice2_folder), load(token2wav_folder)
+    unet, dit = load_folder(cosyvoice2_folder), load_folder(token2wav_folder)
     first, second = (enroll(model, recording(2.0), "a") for model in (unet, dit))
     assert first.content_hash == second.content_hash
     check_fits(first, dit)

@@ -27,7 +27,7 @@ def prepare(
 
     Several sources are joined: a speech LM and a token2wav make one model.
     """
-    from cosyserve.models import prepare as preparing
+    from cosyserve.checkpoints import prepare as preparing
 
     preparing.prepare(source, out, dtype, progress=note.is_terminal)
     note.print(f"written: {out}")

@@ -93,9 +93,9 @@ def say(
 
 def _voice(tts: TTS, given: str | None, text: str, store: str | None) -> Voice | None:
     """A voice file, a recording, or a name."""
-    from cosyserve.engine.local import describe
     from cosyserve.voices.file import load_voice
     from cosyserve.voices.library import VoiceLibrary
+    from cosyserve.voices.shipped import describe
 
     if given is None:
         return None

@@ -62,8 +62,8 @@ def serve(
 
     import uvloop
 
-    from cosyserve.engine.pool import WorkerPool
-    from cosyserve.engine.remote import WorkerEngine, WorkerOptions
+    from cosyserve.engine.workers.client import WorkerEngine, WorkerOptions
+    from cosyserve.engine.workers.pool import WorkerPool
     from cosyserve.gateway.limits import Limits
     from cosyserve.gateway.serve import serve as serve_http
 

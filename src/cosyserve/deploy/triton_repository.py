@@ -13,10 +13,11 @@ from pathlib import Path
 
 from google.protobuf import text_format
 
+from cosyserve.checkpoints import native, testmodel
+from cosyserve.checkpoints.load import model_folder
 from cosyserve.contracts import CheckpointError, InputError
 from cosyserve.deploy.triton_models import code, models
 from cosyserve.deploy.triton_settings import TritonSettings
-from cosyserve.models import native, shipped, testmodel
 from cosyserve.models.config import DiTConfig
 from cosyserve.settings import Settings
 
@@ -50,7 +51,7 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
         native.write(parts, folder / WEIGHTS)
         settings = replace(settings, model_dir=str(out.absolute() / WEIGHTS))
     else:
-        source = shipped.folder(settings.model_dir)
+        source = model_folder(settings.model_dir)
         if not native.is_native(source):
             raise CheckpointError(
                 f"{source}: not a folder of `cosyserve prepare`; make one: "

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 
+from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import AudioChunk, CosyError, InputError, SpeechRequest
-from cosyserve.engine.one_by_one import one_by_one
-from cosyserve.engine.scheduler import Scheduler
-from cosyserve.models.model import Model
+from cosyserve.engine.scheduling.scheduler import Scheduler
+from cosyserve.engine.text_stream import one_by_one
 from cosyserve.text import PieceTokenizer
 
 

@@ -5,16 +5,15 @@ Knows no server. One call at a time; for many at once there is the server.
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from cosyserve.audio import decode
+from cosyserve.checkpoints.load import SHIPPED, load_model
+from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import (
     MAX_PROMPT_SECONDS,
     AudioChunk,
@@ -25,23 +24,14 @@ from cosyserve.contracts import (
     Voice,
 )
 from cosyserve.engine.speak import speak
-from cosyserve.models import model as models
-from cosyserve.models import shipped, testmodel
 from cosyserve.voices.enroll import enroll
-from cosyserve.voices.file import load_voice
-
-log = logging.getLogger(__name__)
-
-# oneDNN computes a CPU's convolutions and keeps what it compiled for each length, of 1024 unless
-# told. An utterance has 73 and its last length seldom comes again: this many hold the lengths that
-# every stream begins with; more would only take memory, and break up what lies between.
-CONVOLUTIONS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256"
+from cosyserve.voices.shipped import default_voice
 
 
 class TTS:
     """A loaded model that speaks."""
 
-    def __init__(self, model: models.Model) -> None:
+    def __init__(self, model: Model) -> None:
         self.model = model
 
     def voice(
@@ -81,51 +71,14 @@ class TTS:
     @property
     def default_voice(self) -> Voice:
         """The model's own voice named `default`, or its first one, or a neutral preset."""
-        shipped = {file.stem: file for file in self.model.voices}
-        if shipped:
-            return load_voice(shipped.get("default", self.model.voices[0]))
-        if self.model.config.speech:
-            log.warning("the model brings no voice of its own: this one is nobody's, give a better")
-        flow = self.model.config.flow or self.model.need_token2wav()[0].config
-        size, mel = flow.speaker, flow.mel
-        direction = np.full(size, size**-0.5, np.float32)
-        return Voice("", np.zeros(0, np.int32), np.zeros((0, mel), np.float32), direction)
+        return default_voice(self.model)
 
 
-def load(
-    model: str | Path = "nano",
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
-    only: Collection[str] | None = None,
-) -> TTS:
+def load(model: str | Path = SHIPPED, *, device: str = "auto", dtype: str = "auto") -> TTS:
     """A model folder (published or prepared), `nano` (in the package, small, English), or `test`:
     random weights, not speech.
 
     device: auto, cpu, cuda, cuda:N. dtype of LM and flow: auto (bfloat16 on a GPU, on a CPU as
-    stored), float32, bfloat16, float16, int8 (a GPU). `only`: the parts that are needed of a
-    prepared folder.
+    stored), float32, bfloat16, float16, int8 (a GPU).
     """
-    place = _device(device)
-    if place.type == "cpu":
-        os.environ.setdefault(*CONVOLUTIONS)
-    if str(model) == testmodel.NAME:
-        return TTS(models.assemble(testmodel.random_parts(), place))
-    if dtype not in ("auto", "float32", "bfloat16", "float16", "int8"):
-        raise InputError(f"dtype must be auto, float32, bfloat16, float16 or int8, got {dtype!r}")
-    precision = None if dtype == "auto" else getattr(torch, dtype)
-    return TTS(models.load(shipped.folder(model), place, precision, only))
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise InputError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N") from error
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(
-            f"device {name} is asked for, but torch sees {torch.cuda.device_count()} CUDA devices"
-        )
-    return device
+    return TTS(load_model(model, device=device, dtype=dtype))

@@ -11,8 +11,7 @@ from starlette.middleware import Middleware
 
 from cosyserve import __version__
 from cosyserve.contracts import Engine
-from cosyserve.gateway import docs, speech, status, voices, websocket
-from cosyserve.gateway.connections import Connections
+from cosyserve.gateway import docs, speech, status, voices
 from cosyserve.gateway.decoding import Decoder
 from cosyserve.gateway.errors import ErrorEnvelope, pass_on
 from cosyserve.gateway.interpreter import Interpreter
@@ -22,7 +21,9 @@ from cosyserve.gateway.limits import Gate, Guard, Limits
 from cosyserve.gateway.metrics import Metrics
 from cosyserve.gateway.references import References
 from cosyserve.gateway.trace import Ledger, Trace
-from cosyserve.gateway.utterance import Stage
+from cosyserve.gateway.websocket import connection
+from cosyserve.gateway.websocket.connections import Connections
+from cosyserve.gateway.websocket.utterance import Stage
 from cosyserve.voices.store import VoiceStore
 
 
@@ -57,7 +58,7 @@ def create_app(
     )
     app.state.gate, app.state.connections, app.state.decoder = gate, connections, decoder
     app.include_router(speech.routes(engine, interpreter, limits))
-    app.include_router(websocket.routes(stage, connections, metrics))
+    app.include_router(connection.routes(stage, connections, metrics))
     app.include_router(voices.routes(engine, known, decoder))
     app.include_router(status.routes(engine, metrics, gate))
     app.include_router(docs.routes())

@@ -15,7 +15,7 @@ from typing import NoReturn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve.gateway.errors import ClientLeft, Refusal, retry_after
-from cosyserve.gateway.trace import Record
+from cosyserve.gateway.record import Record
 from cosyserve.settings import Settings
 
 ALWAYS_ANSWERED = frozenset({"/health", "/ready", "/metrics"})

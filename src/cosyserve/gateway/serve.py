@@ -20,11 +20,11 @@ from fastapi import FastAPI
 from cosyserve.audio import AudioFormat, Encoder
 from cosyserve.contracts import Engine, InputError
 from cosyserve.gateway.app import create_app
-from cosyserve.gateway.connections import Connections
 from cosyserve.gateway.decoding import Decoder
 from cosyserve.gateway.limits import Gate, Limits
 from cosyserve.gateway.status import NOT_SPEECH
-from cosyserve.gateway.websocket_protocol import BoundedProtocol
+from cosyserve.gateway.websocket.connections import Connections
+from cosyserve.gateway.websocket.protocol import BoundedProtocol
 from cosyserve.voices.store import VoiceStore
 
 BACKLOG = 2048

@@ -19,8 +19,8 @@ from cosyserve.contracts import (
     SpeechRequest,
     WorkerError,
 )
-from cosyserve.gateway.trace import Record
-from cosyserve.gateway.wire import Usage, Wire
+from cosyserve.gateway.framing import Usage, Wire
+from cosyserve.gateway.record import Record
 
 
 class Speaking:

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Request, Response
 from cosyserve.audio import MEDIA_TYPES
 from cosyserve.contracts import Engine
 from cosyserve.gateway.errors import Refusal
+from cosyserve.gateway.framing import open_wire
 from cosyserve.gateway.interpreter import Interpreter
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.requests import OPENAPI_BODY, SpeechBody, read_speech
-from cosyserve.gateway.stream import SpeechStream
-from cosyserve.gateway.wire import open_wire
+from cosyserve.gateway.response import SpeechStream
 
 SPEECH: dict[int | str, dict[str, object]] = {
     200: {

@@ -6,13 +6,10 @@ the text. Knows no route.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
 import uuid
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cosyserve.contracts import CosyError
 from cosyserve.gateway.errors import ClientLeft, Refusal, refusal
 from cosyserve.gateway.metrics import Metrics
+from cosyserve.gateway.record import Record
 
 SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 CLIENT_LEFT = 499  # what nginx calls it; nobody receives it
@@ -27,47 +25,6 @@ SWITCHED, REFUSED, INTERNAL = 101, 403, 1011  # a WebSocket's begin, its refusal
 ANSWERS = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
 
 log = logging.getLogger("cosyserve.gateway")
-
-
-@dataclass
-class Record:
-    """What is known of a request, filled in while it is served."""
-
-    request_id: str
-    method: str
-    path: str
-    body_pending: bool = False  # the client has announced more than was read
-    begun: float = field(default_factory=time.perf_counter)
-    status: int = 0
-    answered: bool = False  # to the end
-    bytes_out: int = 0
-    characters: int = 0
-    first_audio: float | None = None  # seconds after `begun`
-    spoken: float | None = None  # seconds from the engine's start to its last chunk
-    audio_seconds: float = 0.0
-    underruns: int = 0
-    finish: str = ""
-    error: str = ""
-
-    def line(self, seconds: float) -> str:
-        facts: dict[str, object] = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "request_id": self.request_id,
-            "method": self.method,
-            "path": self.path,
-            "status": self.status,
-            "seconds": round(seconds, 4),
-        }
-        if self.error:
-            facts["error"] = self.error
-        if self.characters:
-            facts["characters"] = self.characters
-        if self.first_audio is not None:
-            facts["first_audio_ms"] = round(1000 * self.first_audio, 1)
-            facts["audio_s"] = round(self.audio_seconds, 3)
-            facts["underruns"] = self.underruns
-            facts["finish"] = self.finish
-        return json.dumps(facts, ensure_ascii=False)
 
 
 class Ledger:

@@ -1,4 +1,4 @@
-"""The networks as plain torch modules, and reading their checkpoints.
+"""The networks as plain torch modules.
 
-Knows no request, no server, no setting.
+They know their sizes and tensors: no file, no request, no server, no setting.
 """

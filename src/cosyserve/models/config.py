@@ -12,8 +12,6 @@ from typing import Literal
 
 from cosyserve.audio.features import KALDI_BINS, WHISPER_BINS
 from cosyserve.contracts import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_FRAME, Sampling
-from cosyserve.models.campplus import CamPlusConfig
-from cosyserve.models.s3 import LEVELS, S3Config
 
 
 @dataclass(frozen=True)
@@ -174,6 +172,45 @@ class VocoderConfig:
             "an upsampling kernel does not stand evenly over its rate",
         )
         _require(self.n_fft % 2 == 0 and self.hop <= self.n_fft, "n_fft and hop don't fit")
+
+
+LEVELS = 3  # each code dimension of the S3 tokenizer is one of -1, 0, 1
+
+
+@dataclass(frozen=True)
+class S3Config:
+    """Sizes of the tokenizer; the defaults are those of the published model."""
+
+    mels: int = 128
+    state: int = 1280
+    heads: int = 20
+    layers: int = 6
+    fsmn_kernel: int = 31
+    code_dims: int = 8
+
+    @property
+    def head_dim(self) -> int:
+        return self.state // self.heads
+
+
+@dataclass(frozen=True)
+class CamPlusConfig:
+    """Sizes of the encoder; the defaults are those of the published model."""
+
+    feat: int = 80
+    embedding: int = 192
+    head_channels: int = 32
+    init_channels: int = 128
+    growth: int = 32
+    bn_size: int = 4
+    block_layers: tuple[int, ...] = (12, 24, 16)
+    dilations: tuple[int, ...] = (1, 2, 2)
+    kernel: int = 3
+    segment: int = 100
+
+    @property
+    def bottleneck(self) -> int:
+        return self.bn_size * self.growth
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Text before the model: normalise, split, tokenise. Knows no audio, no voice, no request."""
 
-from cosyserve.text.mends import ALL_MENDS, Mend, Mends
-from cosyserve.text.normalise import is_marked_up, spoken_text
-from cosyserve.text.pieces import PieceTokenizer
+from cosyserve.text.fixes import ALL_MENDS, Mend, Mends
+from cosyserve.text.normalize import is_marked_up, spoken_text
+from cosyserve.text.piece_tokenizer import PieceTokenizer
 from cosyserve.text.pronouncer import Pronouncer
 from cosyserve.text.segments import segments
 from cosyserve.text.special import SPECIAL_TOKENS

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from cosyserve.text.mends import ALL_MENDS, Mend, Mends
+from cosyserve.text.fixes import ALL_MENDS, Mend, Mends
 
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 _KANA = re.compile(r"[\u3041-\u30fa\u31f0-\u31ff\uff66-\uff9f]")

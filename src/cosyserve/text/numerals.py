@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from cosyserve.text.mends import ALL_MENDS, Mend, Mends
+from cosyserve.text.fixes import ALL_MENDS, Mend, Mends
 
 # fmt: off
 _UNITS = [

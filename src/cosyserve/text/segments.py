@@ -5,10 +5,10 @@ Knows no tokenizer, only a way to count tokens.
 
 from __future__ import annotations
 
+from cosyserve.text.fixes import ALL_MENDS, Mend, Mends
 from cosyserve.text.language import detect, named
-from cosyserve.text.mends import ALL_MENDS, Mend, Mends
-from cosyserve.text.normalise import is_marked_up, spoken_form
-from cosyserve.text.reading import Reader, read_numbers
+from cosyserve.text.normalize import is_marked_up, spoken_form
+from cosyserve.text.numbers import Reader, read_numbers
 from cosyserve.text.split import Length, only_punctuation, speakable, split
 
 

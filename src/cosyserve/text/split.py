@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from cosyserve.text.mends import ALL_MENDS, Mend, Mends
+from cosyserve.text.fixes import ALL_MENDS, Mend, Mends
 
 Length = Callable[[str], int]
 

@@ -30,7 +30,7 @@ from cosyserve.contracts import (
     Voice,
     WorkerError,
 )
-from cosyserve.engine.one_by_one import opened
+from cosyserve.engine.text_stream import opened
 from cosyserve.triton import vocabulary
 from cosyserve.triton.speech import REFERENCE_RATE, audio_chunk, plain_inputs, request_inputs
 from cosyserve.triton.tensors import Tensors

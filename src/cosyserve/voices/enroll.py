@@ -23,7 +23,7 @@ from cosyserve.contracts import (
 )
 
 if TYPE_CHECKING:  # learning from what encoders elsewhere have heard costs no torch
-    from cosyserve.models.model import Model
+    from cosyserve.checkpoints.model import Model
 
 PROMPT_RATE = 16_000  # what the speech tokenizer and the speaker encoder listen to
 MIN_SECONDS = 0.5

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cosyserve.checkpoints.plain_files import is_plain, kind, unpickle
 from cosyserve.contracts import FRAMES_PER_TOKEN, MEL_BINS, CheckpointError, Voice, VoiceError
-from cosyserve.models.plain_files import is_plain, kind, unpickle
 from cosyserve.text import TextTokenizer
 
 MAX_ARRAY_BYTES = 4 << 20  # 30 s of prompt mel have 0.5 MB

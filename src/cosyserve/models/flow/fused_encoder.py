@@ -64,7 +64,7 @@ class FusedEncoder:
 
     def _look_ahead(self, x: Tensor) -> Tensor:
         """x [B, T + lookahead, D] -> [B, T, D], as one product of all that a token sees."""
-        from cosyserve.models.kernels.rows import linear_add
+        from cosyserve.models.flow.kernels.linear import linear_add
 
         seen = x.unfold(1, self._config.lookahead + 1, 1).transpose(2, 3).contiguous()
         y = linear_add(seen.view(-1, seen[0, 0].numel()), *self._ahead, None, exact=self.exact)
@@ -75,7 +75,7 @@ class _Block:
     """A conformer block; query, key and value are one product."""
 
     def __init__(self, block: ConformerBlock, distances: Tensor) -> None:
-        from cosyserve.models.kernels.norm_rows import normed
+        from cosyserve.models.flow.kernels.norm_linear import normed
 
         attention, forward = block.self_attn, block.feed_forward
         layers = attention.linear_q, attention.linear_k, attention.linear_v
@@ -92,9 +92,9 @@ class _Block:
 
     def __call__(self, x: Tensor, lengths: Tensor, chunk: int, exact: bool) -> Tensor:
         """x [B, T, D]."""
-        from cosyserve.models.kernels.norm_rows import norm_linear
-        from cosyserve.models.kernels.relative_attention import relative_attention
-        from cosyserve.models.kernels.rows import linear_add
+        from cosyserve.models.flow.kernels.linear import linear_add
+        from cosyserve.models.flow.kernels.norm_linear import norm_linear
+        from cosyserve.models.flow.kernels.relative_attention import relative_attention
 
         shape, x = x.shape, x.flatten(0, 1)
         qkv = norm_linear(x, self._qkv, act="none", exact=exact).view(*shape[:2], -1)

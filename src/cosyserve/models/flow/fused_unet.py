@@ -13,13 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.flow.kernel_weights import Conv, bias, conv, linear, norm
-from cosyserve.models.flow.unet import (
-    ResNet,
-    Stage,
-    TransformerBlock,
-    UNet,
-    time_sinusoid,
-)
+from cosyserve.models.flow.unet import ResNet, Stage, TransformerBlock, UNet, time_sinusoid
 from cosyserve.models.kernels import suited
 
 
@@ -49,7 +43,7 @@ class FusedUNet:
     def __call__(self, x: Tensor, step: Tensor, lengths: Tensor, chunk: Tensor) -> Tensor:
         """As `UNet.forward`, of `inputs` x, at the time of Euler step `step` [1] -> [B * T, mel].
         Rows have `lengths` [B] frames, masked in chunks of `chunk` [1]."""
-        from cosyserve.models.kernels.rows import linear_add, norm_mish
+        from cosyserve.models.flow.kernels.linear import linear_add, norm_mish
 
         seen = _Seen(step, lengths, chunk, self.exact)
         skip = self._down.transform(x, seen)
@@ -88,7 +82,7 @@ class _Stage:
 
     def transform(self, x: Tensor, seen: _Seen) -> Tensor:
         """x [B, T, C] -> [B, T, C], without the last convolution."""
-        from cosyserve.models.kernels.rows import norm_mish
+        from cosyserve.models.flow.kernels.linear import norm_mish
 
         batch, frames, _ = x.shape
         first, second = self._norms
@@ -110,7 +104,7 @@ class _Block:
     """A transformer block; query, key and value are one product."""
 
     def __init__(self, block: TransformerBlock) -> None:
-        from cosyserve.models.kernels.norm_rows import normed
+        from cosyserve.models.flow.kernels.norm_linear import normed
 
         attention, forward = block.attn1, block.ff.net
         self._heads = attention.heads
@@ -122,9 +116,9 @@ class _Block:
 
     def __call__(self, x: Tensor, shape: torch.Size, seen: _Seen) -> Tensor:
         """x [B * T, C]."""
-        from cosyserve.models.kernels.chunk_attention import chunk_attention
-        from cosyserve.models.kernels.norm_rows import norm_linear
-        from cosyserve.models.kernels.rows import linear_add
+        from cosyserve.models.flow.kernels.chunk_attention import chunk_attention
+        from cosyserve.models.flow.kernels.linear import linear_add
+        from cosyserve.models.flow.kernels.norm_linear import norm_linear
 
         exact = seen.exact
         qkv = norm_linear(x, self._qkv, act="none", exact=exact).view(*shape[:2], -1)

@@ -16,7 +16,7 @@ class Conv:
 
     def __call__(self, x: Tensor, exact: bool) -> Tensor:
         """x [B, T, C] -> [B, T, N]."""
-        from cosyserve.models.kernels.causal_conv import causal_conv
+        from cosyserve.models.flow.kernels.causal_conv import causal_conv
 
         return causal_conv(x, self._weight, self._bias, exact=exact)
 

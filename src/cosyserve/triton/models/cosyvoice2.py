@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from cosyserve.backends.openai_llm import LLMServer, OpenAILLM
+from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import AudioChunk, Floats, InputError, LMBackend
-from cosyserve.engine.joined import JoinedEngine
-from cosyserve.engine.number_reader import NumberReader
-from cosyserve.models.model import Model
-from cosyserve.triton.models.given_voice import GivenVoice
-from cosyserve.triton.models.inner import InnerLM, InnerToken2Wav
+from cosyserve.engine.split.pipeline import JoinedEngine
+from cosyserve.text.number_process import NumberReader
+from cosyserve.triton.models.backends import InnerLM, InnerToken2Wav
+from cosyserve.triton.models.base import Outputs, Request, Skin
 from cosyserve.triton.models.loading import load
-from cosyserve.triton.models.skin import Outputs, Request, Skin
+from cosyserve.triton.models.voice_input import GivenVoice
 from cosyserve.triton.options import speech_request
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import triton_python_backend_utils as pb
 
 from cosyserve.audio import Audio, speaker_fbank, whisper_log_mel
+from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Floats
-from cosyserve.models.model import Model
 from cosyserve.triton import vocabulary
-from cosyserve.triton.models.faults import triton_error
+from cosyserve.triton.models.base import Outputs, Request
+from cosyserve.triton.models.errors import triton_error
 from cosyserve.triton.models.loading import load
-from cosyserve.triton.models.skin import Outputs, Request
 from cosyserve.voices.enroll import PROMPT_RATE, check_recording
 
 

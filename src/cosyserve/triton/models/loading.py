@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import torch
 
-from cosyserve.engine import tts
-from cosyserve.models.model import Model
+from cosyserve.checkpoints.load import load_model
+from cosyserve.checkpoints.model import Model
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of the C library's mallopt
 
@@ -19,9 +19,9 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of the C library's mallopt
 def load(settings: Mapping[str, str], *parts: str) -> Model:
     if threads := int(settings["threads"]):
         torch.set_num_threads(threads)
-    model = tts.load(
+    model = load_model(
         settings["model_dir"], device=settings["device"], dtype=settings["dtype"], only=parts
-    ).model
+    )
     if model.device.type == "cpu":
         _keep_memory()
     return model

@@ -15,11 +15,11 @@ from dataclasses import replace
 import numpy as np
 
 from cosyserve.contracts import CosyError, InputError, LMRequest, Sampling
-from cosyserve.engine.hops import NEVER
-from cosyserve.engine.lm_alone import LMAlone
+from cosyserve.engine.compute.hops import NEVER
+from cosyserve.engine.split.lm_service import LMAlone
 from cosyserve.triton import vocabulary
+from cosyserve.triton.models.base import Outputs, Request, Skin
 from cosyserve.triton.models.loading import load
-from cosyserve.triton.models.skin import Outputs, Request, Skin
 
 REST_SECONDS = 1.0  # at most
 UNUSED = ("temperature", "repetition_penalty", "beam_width", "len_penalty")  # 1 means: off

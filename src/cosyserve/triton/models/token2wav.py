@@ -11,13 +11,13 @@ import time
 from collections.abc import AsyncGenerator
 
 from cosyserve.contracts import Floats, InputError
-from cosyserve.engine.hops import hop_ends
-from cosyserve.engine.token2wav import Voicing
-from cosyserve.engine.token2wav_alone import Token2WavAlone
+from cosyserve.engine.compute.hops import hop_ends
+from cosyserve.engine.compute.token2wav import Voicing
+from cosyserve.engine.split.token2wav_service import Token2WavAlone
 from cosyserve.triton import vocabulary
+from cosyserve.triton.models.base import Outputs, Request, Skin
 from cosyserve.triton.models.loading import load
-from cosyserve.triton.models.skin import Outputs, Request, Skin
-from cosyserve.triton.models.wanted import Wanted, Wishes
+from cosyserve.triton.models.token2wav_input import Wanted, Wishes
 from cosyserve.triton.streams import Streams
 
 PARTS = ("flow", "vocoder", "speech_tokenizer", "speaker_encoder")

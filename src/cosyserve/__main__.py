@@ -1,0 +1,5 @@
+"""`python -m cosyserve` is the command `cosyserve`."""
+
+from cosyserve.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""Downloads of published models from Hugging Face and ModelScope."""

@@ -1,0 +1,81 @@
+"""Loads a model by its name or folder, onto a device and in a precision."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+import torch
+
+from cosyserve.checkpoints import native, published, testmodel
+from cosyserve.checkpoints.model import Model, assemble
+from cosyserve.contracts import InputError
+
+SHIPPED = "nano"  # the small model inside the package
+SHIPPED_FOLDER = Path(__file__).parents[1] / SHIPPED
+
+# oneDNN computes a CPU's convolutions and keeps what it compiled for each length, of 1024 unless
+# told. An utterance has 73 and its last length seldom comes again: this many hold the lengths that
+# every stream begins with; more would only take memory, and break up what lies between.
+CONVOLUTIONS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256"
+
+
+def load_model(
+    model: str | Path = SHIPPED,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    only: Collection[str] | None = None,
+) -> Model:
+    """`model`: a folder, `nano` or `test`. `only` some parts can be loaded of a native folder."""
+    place = _device(device)
+    if place.type == "cpu":
+        os.environ.setdefault(*CONVOLUTIONS)
+    if str(model) == testmodel.NAME:
+        return assemble(testmodel.random_parts(), place)
+    if dtype not in ("auto", "float32", "bfloat16", "float16", "int8"):
+        raise InputError(f"dtype must be auto, float32, bfloat16, float16 or int8, got {dtype!r}")
+    precision = None if dtype == "auto" else getattr(torch, dtype)
+    return load_folder(model_folder(model), place, precision, only)
+
+
+def model_folder(model: str | Path) -> Path:
+    """Where the model lies: inside the package for our name, else where it says."""
+    return SHIPPED_FOLDER if str(model) == SHIPPED else Path(model)
+
+
+def load_folder(
+    folder: Path,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | None = None,
+    only: Collection[str] | None = None,
+) -> Model:
+    """A native or a published folder. `dtype` of LM and flow; None: bfloat16 on a GPU; on a CPU as
+    stored, but no float16, which it computes slowly; int8: bfloat16, but the LM's weights for few
+    rows at a time in eight bits. `only` some parts can be loaded of a native folder."""
+    on_gpu, eight_bits = torch.device(device).type == "cuda", dtype is torch.int8
+    if eight_bits and not on_gpu:
+        raise InputError("dtype int8 is for a GPU: choose another, or device cuda")
+    parts = published.read(folder) if only is None else native.read(folder, only)
+    stored = {tensor.dtype for state in parts.states.values() for tensor in state.values()}
+    if eight_bits or (dtype is None and (on_gpu or torch.float16 in stored)):
+        dtype = torch.bfloat16 if on_gpu else torch.float32
+    model = assemble(parts if dtype is None else parts.cast(dtype), device, str(folder))
+    if model.lm:
+        model.lm.eight_bits = eight_bits
+    return model
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InputError(
+            f"device {name} is asked for, but torch sees {torch.cuda.device_count()} CUDA devices"
+        )
+    return device

@@ -1,0 +1,129 @@
+"""Our model folder: config.json, a safetensors file per part, tokenizer.json, voices/.
+
+Knows no published layout. Files are mapped into memory, so that a model loads in seconds and a
+second process shares the pages. A folder is written beside its place and moved there when whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+
+from safetensors.torch import save_file
+
+from cosyserve.checkpoints.config_data import from_json, sensible, shown, to_json
+from cosyserve.checkpoints.parts import MODULES, Parts, State, check, check_finite, shapes
+from cosyserve.checkpoints.plain_files import read_json, read_tensors, reason, require_file
+from cosyserve.contracts import CheckpointError
+from cosyserve.models.config import ModelConfig
+from cosyserve.models.int8 import unpacked
+from cosyserve.text import Pronouncer, TextTokenizer
+
+FORMAT, VERSION = "cosyserve", 1
+MAX_CONFIG_BYTES = 64 << 10
+MARK = re.compile(rb'"format"\s*:\s*"cosyserve"')
+MAY_BE_ONNX = ("speech_tokenizer", "speaker_encoder")
+
+
+def is_native(folder: Path) -> bool:
+    """By a mark that even a damaged config has, so that the damage is named."""
+    file = folder / "config.json"
+    if not file.is_file():
+        return False
+    with file.open("rb") as stream:
+        return MARK.search(stream.read(MAX_CONFIG_BYTES)) is not None
+
+
+def read(folder: Path, only: Collection[str] = tuple(MODULES)) -> Parts:
+    """`only` names the parts whose weights are wanted."""
+    config_file = folder / "config.json"
+    config = _config(config_file)
+    states, onnx = {}, {}
+    for name, module in MODULES.items():
+        if (sizes := getattr(config, name)) is None or name not in only:
+            continue
+        file = folder / f"{name}.safetensors"
+        exported = file.with_suffix(".onnx")
+        if name in MAY_BE_ONNX and exported.exists() and not file.exists():
+            require_file(exported)
+            onnx[name] = exported
+            continue
+        states[name] = unpacked(str(file), read_tensors(file))
+        with sensible(str(config_file)):
+            expected = shapes(module, sizes)
+        check(str(file), states[name], expected)
+        check_finite(str(file), states[name])
+    tokenizer = None
+    if config.lm is not None:
+        require_file(folder / "tokenizer.json")
+        sounds = folder / "pronouncer.safetensors"
+        pronouncer = Pronouncer.load(sounds) if sounds.exists() else None
+        tokenizer = TextTokenizer.from_json(folder / "tokenizer.json", pronouncer)
+    voices = tuple(sorted((folder / "voices").glob("*.safetensors")))
+    return Parts(config, states, onnx, tokenizer, voices)
+
+
+def _config(file: Path) -> ModelConfig:
+    data = read_json(file, MAX_CONFIG_BYTES)
+    if data.get("format") != FORMAT:
+        raise CheckpointError(f"{file}: not the config of a cosyserve model folder")
+    if data.get("version") != VERSION:
+        raise CheckpointError(
+            f"{file}: format version {shown(data.get('version'))}, this program reads {VERSION}: "
+            "run `cosyserve prepare` on the original folder again"
+        )
+    return from_json(data.get("model"), f"{file}: model")
+
+
+def write(parts: Parts, folder: Path) -> None:
+    """Writes all or nothing; an existing folder is never touched."""
+    if os.path.lexists(folder):
+        raise CheckpointError(f"{folder} exists already: remove it or choose another --out")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as error:
+        raise CheckpointError(f"{folder}: can't be written: {error}") from error
+    try:
+        _write(parts, partial)
+        for file in partial.rglob("*"):  # some writers make files that only their owner can read
+            file.chmod(0o755 if file.is_dir() else 0o644)
+        partial.chmod(0o755)
+        os.rename(partial, folder)
+    except Exception as error:  # safetensors and tokenizers have their own names for a full disk
+        raise CheckpointError(f"{folder}: can't be written: {reason(error)}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write(parts: Parts, folder: Path) -> None:
+    for name, state in parts.states.items():
+        save_file(_unshared(state), folder / f"{name}.safetensors")
+    for name, file in parts.onnx.items():
+        shutil.copyfile(file, folder / f"{name}.onnx")
+    if parts.tokenizer is not None:
+        parts.tokenizer.save(folder / "tokenizer.json")
+        if parts.tokenizer.pronouncer is not None:
+            parts.tokenizer.pronouncer.save(folder / "pronouncer.safetensors")
+    if parts.voices:
+        (folder / "voices").mkdir()
+        for voice in parts.voices:
+            shutil.copyfile(voice, folder / "voices" / voice.name)
+    config = {"format": FORMAT, "version": VERSION, "model": to_json(parts.config)}
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", "utf-8")
+
+
+def _unshared(state: State) -> State:
+    """The file format has no tensors that share their memory."""
+    own, seen = {}, set()
+    for key, value in state.items():
+        value = value.contiguous()
+        memory = value.untyped_storage().data_ptr()
+        own[key] = value.clone() if memory in seen else value
+        seen.add(memory)
+    return own

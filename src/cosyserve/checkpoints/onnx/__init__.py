@@ -1,0 +1,1 @@
+"""The speech tokenizer and the speaker encoder out of published ONNX files."""

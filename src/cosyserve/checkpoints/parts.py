@@ -1,0 +1,151 @@
+"""A model in parts: what a checkpoint reader hands to whoever builds or saves a model.
+
+Knows no file layout. A part is a config and a state dict in our own names; a folder need not have
+all of them (a speech LM alone, a token2wav alone), and parts of two folders can be joined.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from cosyserve.checkpoints.config_data import sensible
+from cosyserve.contracts import CheckpointError
+from cosyserve.models.config import ModelConfig
+from cosyserve.models.encoders.campplus import CamPlus
+from cosyserve.models.encoders.s3 import S3Tokenizer
+from cosyserve.models.flow.flow import Flow
+from cosyserve.models.lm.lm import SpeechLM
+from cosyserve.models.vocoder.hift import HiFT
+from cosyserve.text import TextTokenizer
+
+State = dict[str, Tensor]
+Shapes = dict[str, tuple[int, ...]]
+M = TypeVar("M", bound=nn.Module)
+
+MODULES: dict[str, Callable[[Any], nn.Module]] = {
+    "lm": SpeechLM,
+    "flow": Flow,
+    "vocoder": HiFT,
+    "speech_tokenizer": S3Tokenizer,
+    "speaker_encoder": CamPlus,
+}
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+COUNTER = "num_batches_tracked"  # of batch norms: an integer that only training reads
+
+
+@dataclass(frozen=True)
+class Parts:
+    """`states` has a state dict for each torch part, `onnx` a file for each that is not torch."""
+
+    config: ModelConfig
+    states: dict[str, State] = field(default_factory=dict)
+    onnx: dict[str, Path] = field(default_factory=dict)
+    tokenizer: TextTokenizer | None = None
+    voices: tuple[Path, ...] = ()
+
+    def joined(self, other: Parts) -> Parts:
+        """This and what the other has beside; the same part or voice in both is an error."""
+        for what, ours, theirs in (
+            ("part", self.names, other.names),
+            ("voice", {v.name for v in self.voices}, {v.name for v in other.voices}),
+        ):
+            if both := sorted(ours & theirs):
+                raise CheckpointError(f"both folders have the {what} '{both[0]}': remove one")
+        speaking = self if "lm" in self.names else other
+        with sensible("the folders don't belong together"):
+            config = replace(
+                speaking.config,
+                **{name: getattr(self._owner(name, other).config, name) for name in MODULES},
+                fingerprint="-".join(
+                    sorted(filter(None, {self.config.fingerprint, other.config.fingerprint}))
+                ),
+                speech=self.config.speech and other.config.speech,
+            )
+        return Parts(
+            config,
+            self.states | other.states,
+            self.onnx | other.onnx,
+            speaking.tokenizer,
+            self.voices + other.voices,
+        )
+
+    def _owner(self, name: str, other: Parts) -> Parts:
+        return self if name in self.names else other
+
+    @property
+    def names(self) -> set[str]:
+        return self.states.keys() | self.onnx.keys()
+
+    def cast(self, dtype: torch.dtype) -> Parts:
+        """LM and flow in another precision. The vocoder and what makes voices stay as they are."""
+        states = {
+            name: {key: value.to(dtype) for key, value in state.items()}
+            if name in ("lm", "flow")
+            else state
+            for name, state in self.states.items()
+        }
+        return replace(self, states=states)
+
+
+class Undrawn(TorchFunctionMode):
+    """First weights are not drawn: without values they mean nothing, and torch would load its
+    compiler to draw them, which takes a second and 100 MB."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        draws = getattr(func, "__module__", "") == nn.init.__name__
+        return kwargs["tensor"] if draws else func(*args, **kwargs)
+
+
+def shapes(module: Callable[[Any], nn.Module], config: Any) -> Shapes:
+    """Keys and shapes of a module's state, without its weights."""
+    with torch.device("meta"), Undrawn():
+        return {key: tuple(value.shape) for key, value in module(config).state_dict().items()}
+
+
+def build(module: Callable[[Any], M], config: Any, state: State, origin: str) -> M:
+    """A module that holds exactly these tensors; a mismatch names origin and key."""
+    with sensible(origin), torch.device("meta"), Undrawn():
+        built = module(config)
+    check(origin, state, {key: tuple(value.shape) for key, value in built.state_dict().items()})
+    built.load_state_dict(state, assign=True)
+    built.requires_grad_(False)
+    return built.eval()
+
+
+def check(file: str, found: State, expected: Shapes) -> None:
+    """Every expected key with its shape and nothing else, all of one float type."""
+    if missing := sorted(expected.keys() - found.keys()):
+        raise CheckpointError(f"{file}: key '{missing[0]}' is missing ({len(missing)} in all)")
+    if extra := sorted(found.keys() - expected.keys()):
+        raise CheckpointError(f"{file}: unexpected key '{extra[0]}' ({len(extra)} in all)")
+    floats = {key: tensor.dtype for key, tensor in found.items() if not key.endswith(COUNTER)}
+    usual = Counter(floats.values()).most_common(1)[0][0]
+    for key, tensor in found.items():
+        if tuple(tensor.shape) != expected[key]:
+            raise CheckpointError(
+                f"{file}: '{key}' has shape {list(tensor.shape)}, expected {list(expected[key])}"
+            )
+        if floats.get(key, usual) not in FLOATS:
+            raise CheckpointError(f"{file}: '{key}' has type {tensor.dtype}, expected floats")
+        if floats.get(key, usual) != usual:
+            raise CheckpointError(f"{file}: '{key}' has type {tensor.dtype}, others have {usual}")
+
+
+def check_finite(file: str, state: State) -> None:
+    """No NaN and no infinity; nothing is copied."""
+    for key, tensor in state.items():
+        if tensor.is_floating_point() and tensor.numel():
+            low, high = tensor.aminmax()
+            if not (low.isfinite() and high.isfinite()):
+                raise CheckpointError(f"{file}: '{key}' holds NaN or infinity")

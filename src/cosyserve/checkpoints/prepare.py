@@ -1,0 +1,45 @@
+"""Published models to a native folder: fetch what is on a hub, read, join, cast, write.
+
+Knows no terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+
+import torch
+
+from cosyserve.checkpoints import native, published
+from cosyserve.checkpoints.hub.hub import fetch_model, looks_like_hub_name
+from cosyserve.checkpoints.model import assemble
+from cosyserve.checkpoints.parts import Parts
+from cosyserve.contracts import CheckpointError
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def prepare(sources: Sequence[str], out: Path, dtype: str | None, *, progress: bool) -> None:
+    """Writes `out`, or nothing. Every part is built once before, so that what is written loads."""
+    if dtype is not None and dtype not in DTYPES:
+        raise CheckpointError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+    if out.exists():
+        raise CheckpointError(f"{out} exists already: remove it or choose another --out")
+    folders = [_folder(source, progress) for source in sources]
+    parts = reduce(Parts.joined, map(published.read, folders))
+    if dtype is not None:
+        parts = parts.cast(getattr(torch, dtype))
+    assemble(parts, origin=", ".join(sources))
+    native.write(parts, out)
+
+
+def _folder(source: str, progress: bool) -> Path:
+    folder = Path(source)
+    if folder.is_dir():
+        return folder
+    if looks_like_hub_name(source):
+        return fetch_model(source, progress=progress)
+    raise CheckpointError(
+        f"{source}: neither a folder nor a Hub name (owner/name, or ms:owner/name for ModelScope)"
+    )

@@ -1,0 +1,211 @@
+"""Reading published model folders: CosyVoice2, its Hugging Face LM, Step-Audio2's token2wav.
+
+Knows no network. Nothing in a folder is executed: yaml is read as data, pickles as plain tensors.
+Every problem is one CheckpointError that names the file and the key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cosyserve.checkpoints import native
+from cosyserve.checkpoints.config_data import sensible, shown, whole
+from cosyserve.checkpoints.onnx.encoders import load_speaker_encoder, load_speech_tokenizer
+from cosyserve.checkpoints.onnx.sizes import campplus_sizes, s3_sizes
+from cosyserve.checkpoints.parts import Parts, check, check_finite
+from cosyserve.checkpoints.plain_files import read_json, read_state, read_tensors, require_file
+from cosyserve.checkpoints.published import keys as keys
+from cosyserve.checkpoints.published.config import Numbers, dit, flow, qwen, unet, vocoder
+from cosyserve.contracts import CheckpointError
+from cosyserve.models.config import DiTConfig, ModelConfig, UNetConfig
+from cosyserve.models.encoders.prompt_encoders import TorchSpeakerEncoder, TorchSpeechTokenizer
+from cosyserve.text import TextTokenizer
+
+REFUSED = {
+    "cosyvoice.yaml": "a first-generation CosyVoice (300M, 22.05 kHz): its speech LM, tokens and "
+    "flow are other networks, which cosyserve does not have; use CosyVoice2-0.5B",
+    "cosyvoice3.yaml": "a CosyVoice3 model, which cosyserve can't run yet; use CosyVoice2-0.5B",
+}
+
+
+def read(folder: Path) -> Parts:
+    """Any folder that we know, native ones included."""
+    try:
+        return _read(folder)
+    except OSError as error:
+        raise CheckpointError(
+            f"{error.filename or folder}: can't be read: {error.strerror}"
+        ) from error
+
+
+def _read(folder: Path) -> Parts:
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder}: no such folder")
+    if native.is_native(folder):
+        return native.read(folder)
+    if (folder / "cosyvoice2.yaml").exists():
+        return _cosyvoice2(folder)
+    for name, why in REFUSED.items():
+        if (folder / name).exists():
+            raise CheckpointError(f"{folder / name}: {why}")
+    if (folder / "flow.yaml").exists():
+        return _step_audio2(folder)
+    if (folder / "config.json").exists() and (folder / "model.safetensors").exists():
+        return _hugging_face_lm(folder)
+    found = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+    raise CheckpointError(
+        f"{folder}: not a model folder. Expected cosyvoice2.yaml (CosyVoice2), flow.yaml "
+        f"(Step-Audio2 token2wav), config.json with model.safetensors (the LM from Hugging Face) "
+        f"or a folder written by `cosyserve prepare`; found {found}"
+    )
+
+
+def _cosyvoice2(folder: Path) -> Parts:
+    numbers = Numbers.of_yaml(folder / "cosyvoice2.yaml")
+    text = folder / "CosyVoice-BlankEN"
+    tokenizer = _tokenizer(text)
+    lm = qwen(text / "config.json", numbers.size("llm.speech_token_size", 6561))
+    if tokenizer.vocab_size > lm.text_vocab:
+        raise CheckpointError(
+            f"{text / 'config.json'}: vocab_size {lm.text_vocab} is smaller than the "
+            f"{tokenizer.vocab_size} ids of vocab.json and the special tokens"
+        )
+    file = folder / "llm.pt"
+    state = read_state(file)
+    shapes = keys.lm_shapes(lm)
+    if keys.LM_HEAD not in state:
+        del shapes[keys.LM_HEAD]
+    check(str(file), state, shapes)
+    check_finite(str(file), state)
+    with sensible(str(numbers.file)):
+        estimator = unet(numbers)
+    parts = _token2wav(folder, numbers, estimator)
+    states = parts.states | {"lm": keys.lm_state(lm, state)}
+    with sensible(str(numbers.file)):
+        config = replace(parts.config, name="cosyvoice2-0.5b", lm=lm)
+    return replace(parts, config=config, states=states, tokenizer=tokenizer)
+
+
+def _step_audio2(folder: Path) -> Parts:
+    numbers = Numbers.of_yaml(folder / "flow.yaml")
+    with sensible(str(numbers.file)):
+        estimator = dit(numbers)
+    return _token2wav(folder, numbers, estimator)
+
+
+def _token2wav(folder: Path, numbers: Numbers, estimator: UNetConfig | DiTConfig) -> Parts:
+    """Flow, vocoder, speech tokenizer and speaker encoder: the same files in both families."""
+    with sensible(str(numbers.file)):
+        flow_sizes, vocoder_sizes = flow(numbers, estimator), vocoder(numbers)
+        config = ModelConfig(flow=flow_sizes, vocoder=vocoder_sizes)
+        flow_shapes = keys.flow_shapes(flow_sizes)
+        vocoder_shapes = keys.vocoder_shapes(vocoder_sizes)
+    flow_state = read_state(folder / "flow.pt")
+    check(str(folder / "flow.pt"), flow_state, flow_shapes)
+    check_finite(str(folder / "flow.pt"), flow_state)
+    hift = keys.without_prefix(read_state(folder / "hift.pt"))
+    check(str(folder / "hift.pt"), hift, vocoder_shapes)
+    check_finite(str(folder / "hift.pt"), hift)
+    hift = keys.vocoder_state(hift)  # may divide by zero
+    check_finite(str(folder / "hift.pt"), hift)
+    return _prompt_encoders(folder, Parts(config, {"flow": flow_state, "vocoder": hift}))
+
+
+def _prompt_encoders(folder: Path, parts: Parts) -> Parts:
+    """Adds what makes voices: in torch where the ONNX weights proved right, else the files."""
+    states, onnx = dict(parts.states), dict(parts.onnx)
+    config = parts.config
+    files = []
+    if file := _first(folder, "speech_tokenizer_v2.onnx", "speech_tokenizer_v2_25hz.onnx"):
+        require_file(file)
+        with sensible(str(file)):
+            sizes = s3_sizes(file)
+            config = replace(config, speech_tokenizer=sizes)
+            tokenizer = load_speech_tokenizer(file, sizes)
+        if isinstance(tokenizer, TorchSpeechTokenizer):
+            states["speech_tokenizer"] = tokenizer.module.state_dict()
+        else:
+            onnx["speech_tokenizer"] = file
+        files.append(file)
+    if file := _first(folder, "campplus.onnx"):
+        require_file(file)
+        with sensible(str(file)):
+            shape = campplus_sizes(file)
+            config = replace(config, speaker_encoder=shape)
+            encoder = load_speaker_encoder(file, shape)
+        if isinstance(encoder, TorchSpeakerEncoder):
+            states["speaker_encoder"] = encoder.module.state_dict()
+        else:
+            onnx["speaker_encoder"] = file
+        files.append(file)
+    return replace(
+        parts, config=replace(config, fingerprint=_fingerprint(files)), states=states, onnx=onnx
+    )
+
+
+def _hugging_face_lm(folder: Path) -> Parts:
+    """One table for text, speech and special ids; the tokenizer tells where speech begins."""
+    source, ids = _added_ids(folder)
+    names = ("<|s_0|>", "<|eos1|>", "<|sos|>", "<|task_id|>")
+    if missing := [name for name in names if name not in ids]:
+        raise CheckpointError(
+            f"{source}: no {missing[0]} in it: a Hugging Face model, but no speech LM"
+        )
+    first, end, sos, task = (ids[name] for name in names)
+    text_vocab = whole(first, f"{source}: the id of <|s_0|>")
+    speech_tokens = whole(end - first, f"{source}: the number of speech tokens")
+    table = qwen(folder / "config.json", speech_tokens)
+    rows, lm = table.text_vocab, replace(table, text_vocab=text_vocab)
+    if (sos, task) != (lm.sos, lm.task) or rows < lm.vocab:
+        raise CheckpointError(
+            f"{source}: <|sos|> and <|task_id|> are {shown(sos)} and {shown(task)}, expected "
+            f"{lm.sos} and {lm.task} of {rows} rows"
+        )
+    file = folder / "model.safetensors"
+    state = read_tensors(file)
+    check(str(file), state, keys.hf_lm_shapes(lm, rows))
+    speech_bias = state["lm_head.bias"][keys.hf_speech_rows(lm)]  # the others are -inf
+    check_finite(str(file), state | {"lm_head.bias": speech_bias})
+    config = ModelConfig(name="cosyvoice2-0.5b", lm=lm)
+    return Parts(config, {"lm": keys.hf_lm_state(lm, state)}, tokenizer=_tokenizer(folder))
+
+
+def _tokenizer(folder: Path) -> TextTokenizer:
+    vocab, merges, both = (folder / n for n in ("vocab.json", "merges.txt", "tokenizer.json"))
+    if both.exists() and not vocab.exists():
+        require_file(both)
+        return TextTokenizer.from_json(both)
+    require_file(vocab)
+    require_file(merges)
+    return TextTokenizer.from_vocabulary(vocab, merges)
+
+
+def _added_ids(folder: Path) -> tuple[Path, dict[str, int]]:
+    """The ids of tokens that were added to the text vocabulary, and the file that has them."""
+    if (file := folder / "added_tokens.json").exists():
+        added: list[tuple[Any, Any]] = list(read_json(file).items())
+    elif (file := folder / "tokenizer.json").exists():
+        tokens = read_json(file).get("added_tokens")
+        entries = [t for t in tokens if isinstance(t, dict)] if isinstance(tokens, list) else []
+        added = [(token.get("content"), token.get("id")) for token in entries]
+    else:
+        raise CheckpointError(f"{folder}: neither added_tokens.json nor tokenizer.json is there")
+    return file, {k: v for k, v in added if isinstance(k, str) and type(v) is int}
+
+
+def _first(folder: Path, *names: str) -> Path | None:
+    return next((folder / name for name in names if (folder / name).exists()), None)
+
+
+def _fingerprint(files: list[Path]) -> str:
+    """Names the weights that make voices: a voice made by others does not fit."""
+    if not files:
+        return ""
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()[:16]

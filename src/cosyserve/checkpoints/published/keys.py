@@ -1,0 +1,154 @@
+"""The names and shapes of tensors in published checkpoints, and what they become in ours.
+
+Knows no file. The flow keeps its published names; the LM is laid out for speed (one table of ids,
+fused projections); the vocoder's weight norm is folded into plain weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from cosyserve.checkpoints.parts import Shapes, State, shapes
+from cosyserve.models.config import FlowConfig, LMConfig, VocoderConfig
+from cosyserve.models.flow.flow import Flow
+from cosyserve.models.vocoder.hift import HiFT
+
+QWEN = "llm.model.model."
+LM_HEAD = "llm.model.lm_head.weight"  # of the text model: never used for speech
+NORM_G, NORM_V = "parametrizations.weight.original0", "parametrizations.weight.original1"
+
+
+def _qwen_shapes(config: LMConfig, prefix: str) -> Shapes:
+    hidden, kv = config.hidden, config.kv_heads * config.head_dim
+    shapes: Shapes = {f"{prefix}norm.weight": (hidden,)}
+    for i in range(config.layers):
+        layer = f"{prefix}layers.{i}."
+        shapes |= {
+            f"{layer}self_attn.q_proj.weight": (hidden, hidden),
+            f"{layer}self_attn.q_proj.bias": (hidden,),
+            f"{layer}self_attn.k_proj.weight": (kv, hidden),
+            f"{layer}self_attn.k_proj.bias": (kv,),
+            f"{layer}self_attn.v_proj.weight": (kv, hidden),
+            f"{layer}self_attn.v_proj.bias": (kv,),
+            f"{layer}self_attn.o_proj.weight": (hidden, hidden),
+            f"{layer}mlp.gate_proj.weight": (config.intermediate, hidden),
+            f"{layer}mlp.up_proj.weight": (config.intermediate, hidden),
+            f"{layer}mlp.down_proj.weight": (hidden, config.intermediate),
+            f"{layer}input_layernorm.weight": (hidden,),
+            f"{layer}post_attention_layernorm.weight": (hidden,),
+        }
+    return shapes
+
+
+def _qwen_state(config: LMConfig, prefix: str, state: Mapping[str, Tensor]) -> State:
+    ours: State = {"norm.weight": state[f"{prefix}norm.weight"]}
+    for i in range(config.layers):
+        layer = f"{prefix}layers.{i}."
+        attention = [f"{layer}self_attn.{name}_proj" for name in "qkv"]
+        ours |= {
+            f"layers.{i}.attn_norm.weight": state[f"{layer}input_layernorm.weight"],
+            f"layers.{i}.qkv.weight": torch.cat([state[f"{name}.weight"] for name in attention]),
+            f"layers.{i}.qkv.bias": torch.cat([state[f"{name}.bias"] for name in attention]),
+            f"layers.{i}.out.weight": state[f"{layer}self_attn.o_proj.weight"],
+            f"layers.{i}.mlp_norm.weight": state[f"{layer}post_attention_layernorm.weight"],
+            f"layers.{i}.gate_up.weight": torch.cat(
+                [state[f"{layer}mlp.{name}_proj.weight"] for name in ("gate", "up")]
+            ),
+            f"layers.{i}.down.weight": state[f"{layer}mlp.down_proj.weight"],
+        }
+    return ours
+
+
+def lm_shapes(config: LMConfig) -> Shapes:
+    """llm.pt of a CosyVoice2 folder."""
+    hidden = config.hidden
+    return _qwen_shapes(config, QWEN) | {
+        f"{QWEN}embed_tokens.weight": (config.text_vocab, hidden),
+        LM_HEAD: (config.text_vocab, hidden),
+        "llm_embedding.weight": (2, hidden),
+        "speech_embedding.weight": (config.classes, hidden),
+        "llm_decoder.weight": (config.classes, hidden),
+        "llm_decoder.bias": (config.classes,),
+    }
+
+
+def lm_state(config: LMConfig, state: Mapping[str, Tensor]) -> State:
+    tables = (f"{QWEN}embed_tokens.weight", "speech_embedding.weight", "llm_embedding.weight")
+    return _qwen_state(config, QWEN, state) | {
+        "embedding.weight": torch.cat([state[name] for name in tables]),
+        "head.weight": state["llm_decoder.weight"],
+        "head.bias": state["llm_decoder.bias"],
+    }
+
+
+def hf_lm_shapes(config: LMConfig, rows: int) -> Shapes:
+    """model.safetensors of the Hugging Face form: text, speech and special ids in one table of
+    `rows` rows (padded), and a head over all of them."""
+    return _qwen_shapes(config, "model.") | {
+        "model.embed_tokens.weight": (rows, config.hidden),
+        "lm_head.weight": (rows, config.hidden),
+        "lm_head.bias": (rows,),
+    }
+
+
+def hf_speech_rows(config: LMConfig) -> slice:
+    return slice(config.text_vocab, config.text_vocab + config.classes)
+
+
+def hf_lm_state(config: LMConfig, state: Mapping[str, Tensor]) -> State:
+    speech = hf_speech_rows(config)
+    return _qwen_state(config, "model.", state) | {
+        "embedding.weight": state["model.embed_tokens.weight"][: config.vocab],
+        "head.weight": state["lm_head.weight"][speech],
+        "head.bias": state["lm_head.bias"][speech],
+    }
+
+
+def flow_shapes(config: FlowConfig) -> Shapes:
+    return shapes(Flow, config)
+
+
+def without_prefix(state: State) -> State:
+    """Vocoders fresh from training are saved as a part of their trainer."""
+    prefix = "generator."
+    if not all(key.startswith(prefix) for key in state):
+        return state
+    return {key.removeprefix(prefix): value for key, value in state.items()}
+
+
+def vocoder_shapes(config: VocoderConfig) -> Shapes:
+    """hift.pt: each weight-normed convolution has a length and a direction for its weight."""
+    with torch.device("meta"):
+        module = HiFT(config)
+    normed = _weight_normed(module)
+    published: Shapes = {}
+    for key, value in module.state_dict().items():
+        shape, (name, _, last) = tuple(value.shape), key.rpartition(".")
+        if name in normed and last == "weight":
+            published[f"{name}.{NORM_G}"] = (shape[0], 1, 1)
+            published[f"{name}.{NORM_V}"] = shape
+        else:
+            published[key] = shape
+    return published
+
+
+def vocoder_state(state: Mapping[str, Tensor]) -> State:
+    ours: State = {}
+    for key, value in state.items():
+        if key.endswith(NORM_V):
+            name = key.removesuffix(NORM_V)
+            norm = value.flatten(1).norm(dim=1)[:, None, None]
+            ours[f"{name}weight"] = state[name + NORM_G] * value / norm
+        elif not key.endswith(NORM_G):
+            ours[key] = value
+    return ours
+
+
+def _weight_normed(module: HiFT) -> set[str]:
+    """All convolutions but those that bring the source down to a stage's rate."""
+    convolutions = (nn.Conv1d, nn.ConvTranspose1d)
+    names = {name for name, part in module.named_modules() if isinstance(part, convolutions)}
+    return {name for name in names if not name.startswith("source_downs")}

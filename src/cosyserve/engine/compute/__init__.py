@@ -1,0 +1,1 @@
+"""What is computed, and on which device."""

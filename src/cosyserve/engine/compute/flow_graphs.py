@@ -1,0 +1,221 @@
+"""The flow of several streams on static buffers: their conditions first, then one Euler step at a
+time, each a launch of its own.
+
+Knows no vocoder and no session. Rows and frames are padded to one of a few shapes; what lies behind
+a row's end is masked, so that padding changes nothing. Only for U-Net flows, which remember nothing
+from chunk to chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from cosyserve.contracts import FRAMES_PER_TOKEN
+from cosyserve.engine.compute.device_queue import Lane
+from cosyserve.models.flow import fused_encoder
+from cosyserve.models.flow.cfm import doubled, euler, schedule
+from cosyserve.models.flow.flow import Flow, FlowBatch, FlowPrompt, FlowState
+from cosyserve.models.flow.fused_unet import FusedUNet, fused, inputs
+from cosyserve.models.flow.masks import valid
+
+# Tokens of a row, prompt included: a little more than multiples of the chunk grid, where all but
+# last chunks end, and multiples of 8, which attention masks must be to be read without a copy.
+SIZES = (
+    *(32, 56, 80, 104, 128, 152, 176, 200, 232, 256, 280, 304, 352, 400),
+    *(480, 560, 640, 760, 880, 1000, 1128, 1256, 1504),
+)
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Of one shape: rows, and tokens per row."""
+
+    tokens: Tensor  # [B, size + lookahead]
+    counts: Tensor  # [2, B]: tokens given, tokens that become frames
+    prompt: Tensor  # [B, mel, frames]
+    speaker: Tensor  # [B, E]
+    mu: Tensor  # [2B, mel, frames] these five are doubled for guidance
+    voice: Tensor  # [2B, mel]
+    condition: Tensor  # [2B, mel, frames]
+    frames: Tensor  # [2B] of each row
+    bias: Tensor  # [2B, 1, frames, frames]; kernels need none
+    x: Tensor  # [B, mel, frames] float32
+    rows: Tensor  # [2B, frames, 4 mel]: all of an estimate's input, for kernels
+
+
+class FlowSteps:
+    def __init__(self, flow: Flow, lane: Lane, rows: Sequence[int], most_tokens: int) -> None:
+        """Shapes are `rows` times SIZES with at most so many tokens in all."""
+        self.flow, self.lane = flow, lane
+        self.shapes = [
+            (count, size)
+            for size in SIZES
+            for count in rows
+            if count * size <= most_tokens and FRAMES_PER_TOKEN * size <= flow.config.max_frames
+        ]
+        device = flow.encoder_proj.weight.device
+        times, strides = zip(*schedule(flow.config.steps), strict=True)
+        with lane.here():
+            self._times = torch.tensor(times, device=device)
+            self._strides = torch.tensor(strides, device=device)
+            self._at = torch.zeros(1, dtype=torch.long, device=device)  # number of the Euler step
+            self._chunk = torch.zeros(1, dtype=torch.long, device=device)  # frames of the mask's
+            self._fused = fused(flow.estimator, times)
+            longest = max((size for _, size in self.shapes), default=0)
+            self._encoder = fused_encoder.fused(flow.encoder, longest) or flow.encoder
+            self._memory: dict[str, Tensor] = {}
+            for _ in range(2):  # once for the sizes, once for views of what is large enough
+                self._buffers = {shape: self._made(*shape) for shape in self.shapes}
+            if self.shapes:
+                self._memory["counts"].fill_(1)  # rows without a frame are no rows
+        self._captured: dict[tuple[str, tuple[int, int]], Callable[[], None]] = {}
+
+    def warm_up(self) -> int:
+        """Captures every shape -> how many."""
+        runs = {}
+        for shape in self.shapes:
+            for streaming in (False, True):
+                runs[f"prepare {streaming}", shape] = partial(self._prepare, shape, streaming)
+            runs["step", shape] = partial(self._step, shape)
+        self._captured = self.lane.captures(runs)
+        return len(self.shapes)
+
+    def fits(self, tokens: Sequence[int]) -> bool:
+        """Whether rows of so many tokens, prompts included, are one of the shapes."""
+        return self._shape(len(tokens), max(tokens)) is not None
+
+    def advance(
+        self, states: Sequence[FlowState], tokens: Sequence[Sequence[int]], final: Sequence[bool]
+    ) -> list[tuple[Tensor, FlowState]]:
+        """As `Flow.advance`. The frames are there until the next call in this lane."""
+        prompts = [state.prompt for state in states]
+        mel, encoded = self._solve(prompts, tokens, final, streaming=True)
+        mels = self.flow.speech(mel, encoded, prompts, [state.tokens for state in states])
+        return [(row, state.after(row)) for row, state in zip(mels, states, strict=True)]
+
+    def whole(self, prompts: Sequence[FlowPrompt], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
+        """As `Flow.whole`."""
+        mel, encoded = self._solve(prompts, tokens, [True] * len(prompts), streaming=False)
+        return self.flow.speech(mel, encoded, prompts, [0] * len(prompts))
+
+    def _solve(
+        self,
+        prompts: Sequence[FlowPrompt],
+        tokens: Sequence[Sequence[int]],
+        final: Sequence[bool],
+        *,
+        streaming: bool,
+    ) -> tuple[Tensor, list[int]]:
+        lengths = [len(p.tokens) + len(row) for p, row in zip(prompts, tokens, strict=True)]
+        ahead = self.flow.lookahead
+        encoded = [n - (0 if last else ahead) for n, last in zip(lengths, final, strict=True)]
+        shape = self._shape(len(prompts), max(encoded))
+        assert shape is not None
+        buffers = self._buffers[shape]
+        rest = [1] * (shape[0] - len(prompts))  # rows that nobody asked for
+        self.lane.write(buffers.counts, (lengths + rest, encoded + rest))
+        for part in (buffers.tokens, buffers.prompt):
+            part.zero_()
+        for index, (prompt, row) in enumerate(zip(prompts, tokens, strict=True)):
+            start = len(prompt.tokens)
+            buffers.tokens[index, :start].copy_(prompt.tokens)
+            self.lane.write(buffers.tokens[index, start : start + len(row)], row)
+            buffers.prompt[index, :, : len(prompt.mel)].copy_(prompt.mel.T)
+            buffers.speaker[index].copy_(prompt.speaker)
+        self._run(f"prepare {streaming}", shape, partial(self._prepare, shape, streaming))
+        for _ in range(self.flow.config.steps):
+            self._run("step", shape, partial(self._step, shape))
+        return buffers.x, encoded
+
+    def _run(self, kind: str, shape: tuple[int, int], plain: Callable[[], None]) -> None:
+        self._captured.get((kind, shape), plain)()
+
+    def _shape(self, rows: int, size: int) -> tuple[int, int] | None:
+        able = (shape for shape in self.shapes if shape[0] >= rows and shape[1] >= size)
+        return min(able, key=lambda shape: shape[0] * shape[1], default=None)
+
+    def _prepare(self, shape: tuple[int, int], streaming: bool) -> None:
+        """All that the Euler steps have in common."""
+        flow, buffers, (_, size) = self.flow, self._buffers[shape], shape
+        guidance = flow.config.guidance
+        given, encoded = buffers.counts
+        inside = valid(encoded, size)
+        batch = FlowBatch(buffers.tokens, given, (), inside, size, buffers.prompt, buffers.speaker)
+        buffers.mu.copy_(doubled(flow.conditions(batch, streaming, self._encoder), guidance))
+        buffers.voice.copy_(doubled(flow.speaker(batch.speaker), guidance))
+        buffers.condition.copy_(doubled(batch.prompt, guidance))
+        buffers.frames.copy_((FRAMES_PER_TOKEN * encoded).repeat(2 if guidance else 1))
+        self._chunk.fill_(
+            FRAMES_PER_TOKEN * (flow.config.encoder.chunk if streaming else SIZES[-1])
+        )
+        buffers.x.copy_(flow.noise(0, FRAMES_PER_TOKEN * size, buffers.x.device))
+        conditions = buffers.mu, buffers.voice, buffers.condition
+        if self._fused:
+            both = buffers.x.repeat(2 if guidance else 1, 1, 1).to(buffers.mu.dtype)
+            buffers.rows.copy_(inputs(both, *conditions))
+        else:
+            bias = flow.attention_bias(batch, streaming)
+            assert bias is not None
+            buffers.bias.copy_(bias)
+        self._at.zero_()
+
+    def _step(self, shape: tuple[int, int]) -> None:
+        buffers = self._buffers[shape]
+        if self._fused:
+            self._fused_step(self._fused, buffers)
+        else:
+            self._plain_step(buffers)
+
+    def _fused_step(self, unet: FusedUNet, buffers: Buffers) -> None:
+        from cosyserve.models.flow.kernels.euler import euler
+
+        v = unet(buffers.rows, self._at, buffers.frames, self._chunk)
+        guidance = self.flow.config.guidance
+        euler(v, buffers.x, buffers.rows, self._strides, self._at, guidance)
+
+    def _plain_step(self, buffers: Buffers) -> None:
+        flow = self.flow
+
+        def velocity(
+            x: Tensor, mu: Tensor, speaker: Tensor, prompt: Tensor, t: Tensor, step: int
+        ) -> Tensor:
+            v: Tensor = flow.estimator(x, mu, speaker, prompt, t, buffers.bias)
+            return v
+
+        conditions = buffers.mu, buffers.voice, buffers.condition
+        t, dt = (table.index_select(0, self._at)[0] for table in (self._times, self._strides))
+        x = euler(velocity, buffers.x, *conditions, t, dt, 0, flow.config.guidance)
+        buffers.x.copy_(x)
+        self._at.add_(1).remainder_(flow.config.steps)
+
+    def _made(self, rows: int, size: int) -> Buffers:
+        config, dtype = self.flow.config, self.flow.encoder_proj.weight.dtype
+        frames, both = FRAMES_PER_TOKEN * size, 2 * rows if config.guidance else rows
+
+        def buffer(name: str, *shape: int, dtype: torch.dtype = dtype) -> Tensor:
+            """A view of what all shapes share: only one of them is computed at a time."""
+            need = torch.Size(shape).numel()
+            kept = self._memory.get(name)
+            if kept is None or len(kept) < need:
+                kept = torch.zeros(need, dtype=dtype, device=self._times.device)
+                self._memory[name] = kept
+            return kept[:need].view(shape)
+
+        return Buffers(
+            buffer("tokens", rows, size + self.flow.lookahead, dtype=torch.long),
+            buffer("counts", 2, rows, dtype=torch.long),
+            buffer("prompt", rows, config.mel, frames),
+            buffer("speaker", rows, config.speaker),
+            buffer("mu", both, config.mel, frames),
+            buffer("voice", both, config.mel),
+            buffer("condition", both, config.mel, frames),
+            buffer("frames", both, dtype=torch.long),
+            buffer("bias", 0 if self._fused else both, 1, frames, frames),
+            buffer("x", rows, config.mel, frames, dtype=torch.float32),
+            buffer("rows", both, frames, 4 * config.mel),
+        )

@@ -1,0 +1,215 @@
+"""What one launch of the speech LM computes: a token for the first rows, or pieces of prompts.
+
+Knows no request. All that a step needs to know of a row stays on the device, one line per slot, and
+a step leaves it ready for the next; the host only reads what was drawn. Shapes are static and no
+number is looked at, so that every step can be captured as a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from cosyserve.contracts import MAX_WINDOW
+from cosyserve.engine.compute.device_queue import Lane
+from cosyserve.engine.compute.generation import SEED_MASK, Generation
+from cosyserve.models.lm.draw import ACTIVE, FLOATS, INTS, LENGTH, TOKEN, draw
+from cosyserve.models.lm.fused import fused
+from cosyserve.models.lm.lm import KVCache, SpeechLM
+
+MOST = 64  # the top_k that captured steps allow; others are computed step by step
+PIECES = (16, 32, 64, 128, 256, 512, 1024)  # lengths of prompts' pieces, together
+TILE = 32  # ids of a launch that belong to one row: the kernels' QUERIES
+SPAN = 64  # the cache is looked at in multiples of this
+
+Shape = tuple[str, int, int, int]  # kind, rows or length of the piece, span, most
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Of a prompt: ids for the row in a slot, which holds `start` positions."""
+
+    slot: int
+    ids: Sequence[int]
+    start: int
+    end: bool  # of the prompt: the first token is drawn, and the row is active
+
+    @property
+    def tiles(self) -> int:
+        return -(-len(self.ids) // TILE)
+
+
+class LMSteps:
+    def __init__(self, lm: SpeechLM, slots: int, positions: int, lane: Lane) -> None:
+        weight = lm.head.weight
+        self.lm, self.lane, self.slots, self.positions = lm, lane, slots, positions
+        self.batches = (*_doubling(1, slots), slots)
+        self.spans = (*_doubling(4 * SPAN, positions), positions)
+        device = weight.device
+        with lane.here():
+            # The last line is that of rows that nobody asked for.
+            self.cache = KVCache.empty(
+                lm.config, slots + 1, positions, device=device, dtype=weight.dtype
+            )
+            self._ints = torch.zeros(slots + 1, INTS, dtype=torch.long, device=device)
+            self._floats = torch.zeros(slots + 1, FLOATS, dtype=torch.float64, device=device)
+            self._ids = torch.zeros(PIECES[-1], dtype=torch.long, device=device)
+            # Slot and first position of each tile; slot, length, going on and last id of each row.
+            self._pieces = torch.zeros(6, PIECES[-1] // TILE, dtype=torch.long, device=device)
+            # Of each slot, the id drawn last (-1: the logits were no numbers) and its log-prob.
+            self._outcome = torch.zeros(slots + 1, 2, dtype=torch.float64, device=device)
+            self._fused = fused(lm, positions)
+        self._captured: dict[Shape, Callable[[], None]] = {}
+
+    def warm_up(self) -> int:
+        """Captures what is asked of an LM usually -> how many shapes."""
+        usual = self._usual() if self.lane.static else []
+        self._captured = self.lane.captures(
+            {shape: partial(self._compute, shape) for shape in usual}
+        )
+        return len(self._captured)
+
+    def place(self, slot: int, row: Generation, token: int, *, active: bool) -> None:
+        """All that a step has to know of a row, `token` being the id that is fed next. A row that
+        is not active is computed with others, but does not go on."""
+        text, rules, config = row.text, row.sampling, self.lm.config
+        forbidden = sum(1 << (i - config.speech_tokens) for i in text.forbidden)
+        history = [-1] * MAX_WINDOW
+        for number in range(max(0, len(row.drawn) - MAX_WINDOW), len(row.drawn)):
+            history[number % MAX_WINDOW] = row.drawn[number]
+        numbers = (token, row.length, row.seed & SEED_MASK, len(row.drawn), int(active), text.least)
+        line = (*numbers, rules.top_k, rules.window, forbidden, *history)
+        self.lane.write(self._ints[slot], line)
+        self.lane.write(self._floats[slot], (rules.top_p, rules.max_repeats))
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """A row changes its slot."""
+        for kept in (self._ints, self._floats):
+            kept[target].copy_(kept[source])
+        for part in (self.cache.keys, self.cache.values):
+            part[:, target, :, :length].copy_(part[:, source, :, :length])
+
+    def clear(self, slot: int) -> None:
+        """What is no number would spoil the slot's next row, though it is masked."""
+        self.cache.keys[:, slot].zero_()
+        self.cache.values[:, slot].zero_()
+
+    def decode(self, rows: int, reach: int, top_k: int) -> None:
+        """One token for each active one of the first rows, of which none reaches further."""
+        self._run(
+            ("decode", self.lane.fit(rows, self.batches), self._span(reach), self._most(top_k))
+        )
+
+    def prefill(self, pieces: Sequence[Piece], top_k: int) -> None:
+        """Feeds pieces of prompts, whose tiles fill PIECES[-1] at most: all in one launch where the
+        kernels compute, which know several rows."""
+        if self.together:
+            self._feed(pieces, top_k)
+        else:
+            for piece in pieces:
+                self._feed([piece], top_k)
+
+    def _feed(self, pieces: Sequence[Piece], top_k: int) -> None:
+        ids: list[int] = []
+        tiles: list[tuple[int, int]] = []
+        rows: list[tuple[int, int, int, int]] = []
+        for piece in pieces:
+            ids += [0] * (TILE * len(tiles) - len(ids))  # every row begins with a tile
+            tiles += [(piece.slot, piece.start + TILE * n) for n in range(piece.tiles)]
+            ids += piece.ids
+            length = piece.start + len(piece.ids)
+            rows.append((piece.slot, length, int(piece.end), len(ids) - 1))
+        nobody, width = self.slots, self._pieces.shape[1]
+        tiles += [(nobody, 0)] * (width - len(tiles))
+        rows += [(nobody, 0, 0, 0)] * (width - len(rows))
+        self.lane.write(self._pieces, [*zip(*tiles, strict=True), *zip(*rows, strict=True)])
+        self.lane.write(self._ids[: len(ids)], ids)
+        size = self.lane.fit(len(ids), PIECES)
+        reach = max(piece.start for piece in pieces) + size
+        self._run(("prefill", size, self._span(reach), self._most(top_k)))
+
+    @property
+    def together(self) -> bool:
+        """Whether prompts of several rows share a launch."""
+        return self._fused is not None
+
+    @property
+    def outcome(self) -> Tensor:
+        return self._outcome
+
+    def _usual(self) -> list[Shape]:
+        most = self._most(1)
+        return [("decode", rows, span, most) for rows in self.batches for span in self.spans] + [
+            ("prefill", size, span, most)
+            for size in PIECES
+            for span in self.spans
+            if span >= min(size, self.positions)
+        ]
+
+    def _span(self, reach: int) -> int:
+        return self.lane.fit(min(self.positions, -(-reach // SPAN) * SPAN), self.spans)
+
+    def _most(self, top_k: int) -> int:
+        classes = self.lm.config.classes
+        return min(classes, self.lane.fit(top_k, (MOST, classes)))
+
+    def _run(self, shape: Shape) -> None:
+        captured = self._captured.get(shape)
+        captured() if captured else self._compute(shape)
+
+    def _compute(self, shape: Shape) -> None:
+        kind, size, span, most = shape
+        if kind == "decode":
+            self._decode(size, span, most)
+        else:
+            self._prefill(size, span, most)
+
+    def _decode(self, rows: int, span: int, most: int) -> None:
+        tokens, lengths = self._ints[:rows, TOKEN], self._ints[:rows, LENGTH]
+        if self._fused:
+            logits = self._fused.logits(tokens, lengths, self.cache, span)
+        else:
+            hidden = self.lm.extend(tokens[:, None], lengths, self.cache, span)
+            logits = self.lm.logits(hidden[:, 0])
+        self._draw(logits, None, most)
+
+    def _prefill(self, size: int, span: int, most: int) -> None:
+        count = -(-size // TILE) if self._fused else 1
+        slots, starts, rows, lengths, active, last = self._pieces[:, :count]
+        ids = self._ids[:size]
+        if self._fused:
+            logits = self._fused.prompt(ids, slots, starts, last, self.cache, span)
+        else:
+            hidden = self.lm.extend(ids[None], starts, self.cache, span, slots)
+            logits = self.lm.logits(hidden[0].index_select(0, last))
+        self._ints[:, LENGTH].index_copy_(0, rows, lengths)
+        self._ints[:, ACTIVE].index_copy_(0, rows, active)
+        self._draw(logits, rows, most)
+
+    def _draw(self, logits: Tensor, slots: Tensor | None, most: int) -> None:
+        """Rows of logits belong to the given slots; or to the first ones, fed one position each."""
+        lines = self._ints, self._floats
+        if self._fused and most <= MOST:
+            self._fused.draw(logits, *lines, self._outcome, slots, most)
+        elif slots is None:
+            ints, floats = (kept[: len(logits)] for kept in lines)
+            self._outcome[: len(logits)] = draw(logits, ints, floats, self.lm.config, most)
+            ints[:, LENGTH] += ints[:, ACTIVE]
+        else:
+            ints, floats = (kept.index_select(0, slots) for kept in lines)
+            found = draw(logits, ints, floats, self.lm.config, most)
+            self._ints.index_copy_(0, slots, ints)
+            self._outcome.index_copy_(0, slots, found)
+
+
+def _doubling(first: int, end: int) -> list[int]:
+    """first, twice that, and so on below the end."""
+    found = []
+    while first < end:
+        found.append(first)
+        first *= 2
+    return found

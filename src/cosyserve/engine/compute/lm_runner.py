@@ -1,0 +1,164 @@
+"""The speech LM for many rows at once: join and leave at any step.
+
+Knows no text and no audio. Rows fill the slots of one cache from the front; one that leaves is
+replaced by the last, so that a step is always one batch of the first n slots. A prompt is fed in
+pieces beside the others' steps, so that it never stalls them. On a GPU the host reads what a step
+drew while the next one is computed: a row that has come to its end is stepped once more, in vain.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import torch
+
+from cosyserve.contracts import CosyError
+from cosyserve.engine.compute.device_queue import URGENT, Lane, Reading
+from cosyserve.engine.compute.generation import Generation
+from cosyserve.engine.compute.lm_graphs import PIECES, TILE, LMSteps, Piece
+from cosyserve.models.lm.lm import SpeechLM
+
+PREFILL = 256  # prompt positions per step where each row is a launch, or computed here and now
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A step on its way: rows that draw a token, each with its slot."""
+
+    rows: list[tuple[Generation, int]]
+    outcome: Reading
+
+
+class LMRunner:
+    def __init__(self, lm: SpeechLM, slots: int, positions: int, lane: Lane | None = None) -> None:
+        self.lm, self.slots = lm, slots
+        self.lane = lane or Lane(lm.head.weight.device, URGENT)
+        self.rows: list[Generation] = []
+        self._present: set[Generation] = set()
+        self._launched: deque[Launched] = deque()
+        self._steps = LMSteps(lm, slots, positions, self.lane)
+
+    @property
+    def positions(self) -> int:
+        return self._steps.positions
+
+    @property
+    def free(self) -> int:
+        return self.slots - len(self.rows)
+
+    @torch.inference_mode()
+    def warm_up(self) -> int:
+        """Before the first row joins -> how many shapes are ready."""
+        assert not self.rows
+        return self._steps.warm_up()
+
+    def reserve(self) -> None:
+        """Memory for rows to come; after all captures."""
+        self.lane.reserve()
+
+    @torch.inference_mode()
+    def join(self, row: Generation) -> None:
+        assert self.free
+        row.want()
+        with self.lane.here():
+            self._steps.place(len(self.rows), row, 0, active=False)
+        self.rows.append(row)
+        self._present.add(row)
+
+    @torch.inference_mode()
+    def leave(self, row: Generation) -> None:
+        slot = self.rows.index(row)
+        last = self.rows.pop()
+        self._present.remove(row)
+        with self.lane.here():
+            if row.finish == "error":
+                self._steps.clear(slot)
+            if last is not row:
+                self.rows[slot] = last
+                self._steps.move(len(self.rows), slot, last.length)
+
+    @torch.inference_mode()
+    def step(self) -> bool:
+        """One token for every row that is ready, and prompts as far as a step may take them.
+        False: nothing to do."""
+        with self.lane.here():
+            if any(row.led for row in self.rows):
+                self._collect(0)
+            drawing = self._decode()
+            fed, first = self._prefill({slot for _, slot in drawing})
+            drawing += first
+            if drawing:
+                end = 1 + max(slot for _, slot in drawing)
+                reading = self.lane.read(self._steps.outcome[:end])
+                self._launched.append(Launched(drawing, reading))
+            worked = fed or bool(self._launched)
+            self._collect(1 if drawing and self.lane.static else 0)
+        return worked
+
+    def _decode(self) -> list[tuple[Generation, int]]:
+        """All slots up to the last one are computed; those that wait write behind their end."""
+        going = [(row, slot) for slot, row in enumerate(self.rows) if _goes_on(row)]
+        if not going:
+            return []
+        rows = self.rows[: going[-1][1] + 1]
+        reach = 1 + max(row.length for row in rows)
+        if reach > self.positions:
+            raise CosyError(f"an utterance outgrew its {self.positions} positions")
+        for row, slot in going:
+            if row.led:
+                self._steps.place(slot, row, row.pending.pop(), active=True)
+            row.length += 1
+        self._steps.decode(len(rows), reach, max(row.sampling.top_k for row in rows))
+        return going
+
+    def _prefill(self, decoded: set[int]) -> tuple[bool, list[tuple[Generation, int]]]:
+        """Whether anything was fed, and the rows whose prompt has come to its end."""
+        room, pieces, ended = PIECES[-1] if self._steps.together else PREFILL, [], []
+        for slot, row in enumerate(self.rows):
+            if slot in decoded or not row.pending or row.finish or room <= 0:
+                continue
+            ids = row.pending[:room]
+            del row.pending[: len(ids)]
+            if row.led:
+                self._steps.place(slot, row, 0, active=False)
+            pieces.append(Piece(slot, ids, row.length, not row.pending))
+            room -= TILE * pieces[-1].tiles
+            row.length += len(ids)
+            if row.length > self.positions:
+                raise CosyError(f"an utterance outgrew its {self.positions} positions")
+            if not row.pending:
+                ended.append((row, slot))
+        if pieces:
+            self._steps.prefill(pieces, max(self.rows[p.slot].sampling.top_k for p in pieces))
+        return bool(pieces), ended
+
+    def _collect(self, keep: int) -> None:
+        """Hands over what was drawn, but for the newest steps, which may still be computed."""
+        while len(self._launched) > keep:
+            launched = self._launched.popleft()
+            (outcome,) = launched.outcome.get()
+            found = outcome.tolist()
+            for row, slot in launched.rows:
+                if row in self._present and row.finish is None:
+                    token, score = found[slot]
+                    _take(row, int(token), score)
+
+
+def _goes_on(row: Generation) -> bool:
+    """Whether a row needs only one id to be fed, which a led row must be asked for."""
+    if row.finish is not None:
+        return False
+    return len(row.want()) == 1 if row.led else bool(row.length) and not row.pending
+
+
+def _take(row: Generation, token: int, score: float) -> None:
+    forced = row.text.forced
+    if forced is not None:
+        row.take(forced)
+    elif token < 0:
+        row.finish = "error"
+    else:
+        row.take(token)
+        if row.log_probs is not None and len(row.log_probs) < len(row.tokens):
+            row.log_probs.append(score)

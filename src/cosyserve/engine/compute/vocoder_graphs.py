@@ -1,0 +1,102 @@
+"""The vocoder for several streams on static buffers, one launch.
+
+Knows no flow and no session. Windows are padded to one of a few shapes; the vocoder zeroes what
+lies behind a row's end, so that padding changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from cosyserve.engine.compute.device_queue import Lane
+from cosyserve.models.vocoder.fused import fused
+from cosyserve.models.vocoder.hift import HiFT
+from cosyserve.models.vocoder.stream import (
+    VocoderState,
+    Voiced,
+    Windows,
+    emit,
+    known,
+    voice,
+    window,
+)
+
+# Frames of a window: left context and held frames, then those of a hop.
+SIZES = (32, 48, 64, 80, 104, 128, 160, 192, 232, 280, 352, 432, 560, 720, 944, 1232, 1600, 2048)
+
+Shape = tuple[int, int]
+
+
+class VocoderSteps:
+    def __init__(self, vocoder: HiFT, lane: Lane, rows: Sequence[int], most_frames: int) -> None:
+        """Shapes are `rows` times SIZES with at most so many frames in all."""
+        self.vocoder, self.lane = vocoder, lane
+        self.shapes = [
+            (count, size) for size in SIZES for count in rows if count * size <= most_frames
+        ]
+        with lane.here():
+            self._fused = fused(vocoder)
+            self._buffers = {shape: self._made(*shape) for shape in self.shapes}
+        self._captured: dict[Shape, Callable[[], None]] = {}
+
+    def warm_up(self) -> int:
+        """Captures every shape -> how many."""
+        runs = {shape: partial(self._voice, shape) for shape in self.shapes}
+        self._captured = self.lane.captures(runs)
+        return len(self.shapes)
+
+    def fits(self, frames: Sequence[int]) -> bool:
+        """Whether windows of so many frames are one of the shapes."""
+        return self._shape(len(frames), max(frames)) is not None
+
+    def advance(
+        self, states: Sequence[VocoderState], mels: Sequence[Tensor], final: Sequence[bool]
+    ) -> list[tuple[Tensor, VocoderState]]:
+        """As `hift_stream.advance`."""
+        frames = [window(state, mel) for state, mel in zip(states, mels, strict=True)]
+        sizes = [mel.shape[1] for mel in frames]
+        shape = self._shape(len(frames), max(sizes))
+        assert shape is not None
+        windows, counts, voiced = self._buffers[shape]
+        rest = [1] * (shape[0] - len(frames))  # rows that nobody asked for
+        settled = [known(state) for state in states]
+        columns = sizes, settled, [s.start for s in states], [s.seed for s in states]
+        self.lane.write(counts, [column + rest for column in columns])
+        windows.mel.zero_()
+        for index, (state, mel) in enumerate(zip(states, frames, strict=True)):
+            windows.mel[index, :, : mel.shape[1]].copy_(mel)
+            windows.f0[index, : settled[index]].copy_(state.f0[: settled[index]])
+            windows.phase[index].copy_(state.phase)
+        self._captured.get(shape, partial(self._voice, shape))()
+        # The f0 of a window outlives the next call in this lane.
+        voiced = voiced._replace(f0=voiced.f0.clone())
+        return emit(self.vocoder, states, frames, voiced, final)
+
+    def _shape(self, rows: int, size: int) -> Shape | None:
+        able = (shape for shape in self.shapes if shape[0] >= rows and shape[1] >= size)
+        return min(able, key=lambda shape: shape[0] * shape[1], default=None)
+
+    def _voice(self, shape: Shape) -> None:
+        windows, _, voiced = self._buffers[shape]
+        for kept, found in zip(voiced, voice(self.vocoder, windows, self._fused), strict=True):
+            kept.copy_(found)
+
+    def _made(self, rows: int, size: int) -> tuple[Windows, Tensor, Voiced]:
+        config, device = self.vocoder.config, self.vocoder.conv_pre.weight.device
+        tones = config.harmonics + 1
+        counts = torch.ones(4, rows, dtype=torch.long, device=device)
+        lengths, settled, start, seed = counts
+        f0 = torch.zeros(rows, size, device=device)
+        phase = torch.zeros(rows, tones, dtype=torch.float64, device=device)
+        mel = torch.zeros(rows, config.mel, size, device=device)
+        windows = Windows(mel, lengths, f0, settled, start, phase, seed)
+        voiced = Voiced(
+            torch.zeros(rows, size * self.vocoder.frame, device=device),
+            torch.zeros(rows, size, device=device),
+            torch.zeros(rows, size, tones, dtype=torch.float64, device=device),
+        )
+        return windows, counts, voiced

@@ -1,0 +1,91 @@
+"""An engine in this process: its loop is a thread. Knows no socket."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from cosyserve.audio import Audio
+from cosyserve.checkpoints.model import Model
+from cosyserve.contracts import (
+    AudioChunk,
+    CosyError,
+    EngineStats,
+    Floats,
+    SpeechRequest,
+    Voice,
+)
+from cosyserve.engine.compute.profile import LATENCY, Profile
+from cosyserve.engine.scheduling.intake import Intake, Ticket
+from cosyserve.engine.scheduling.loop import Loop
+from cosyserve.engine.scheduling.scheduler import WAITING, Scheduler
+from cosyserve.engine.text_stream import feeding, opened
+from cosyserve.text.number_process import NumberReader
+from cosyserve.voices.enroll import enroll
+from cosyserve.voices.shipped import describe
+
+
+class LocalEngine:
+    """Implements `contracts.Engine`."""
+
+    def __init__(
+        self, model: Model, *, slots: int = 0, waiting: int = WAITING, profile: Profile = LATENCY
+    ) -> None:
+        self.model = describe(model)
+        self._model = model
+        _, tokenizer = model.need_lm()
+        self._numbers = NumberReader()
+        scheduler = Scheduler.of(model, slots=slots, waiting=waiting, profile=profile)
+        scheduler.warm_up()
+        self._loop = Loop(scheduler)
+        self._intake = Intake(self._loop, tokenizer, self._numbers)
+        self._thread = threading.Thread(target=self._loop.run, name="engine", daemon=True)
+        self._thread.start()
+        self._enrolling = ThreadPoolExecutor(1, "enroll")
+
+    def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
+        return opened(request, self._open, takes_pieces=self.model.takes_pieces)
+
+    async def _open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
+        here = asyncio.get_running_loop()
+        found: asyncio.Queue[AudioChunk | Exception] = asyncio.Queue()
+
+        def sink(item: AudioChunk | CosyError) -> None:
+            with suppress(RuntimeError):  # the listener's loop is over
+                here.call_soon_threadsafe(found.put_nowait, item)
+
+        ticket = Ticket(self._intake, request, sink)
+        ticket.open()
+        try:
+            async with feeding(request.text, ticket.push, ticket.end, found.put_nowait):
+                while True:
+                    item = await found.get()
+                    if isinstance(item, Exception):
+                        raise item
+                    yield item
+                    if item.final:
+                        return
+        finally:
+            ticket.cancel()
+
+    async def embed(
+        self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str
+    ) -> Voice:
+        def learn() -> Voice:
+            audio = Audio(samples, rate)
+            return enroll(self._model, audio, text, name=name, language=language, consent=consent)
+
+        return await asyncio.get_running_loop().run_in_executor(self._enrolling, learn)
+
+    def stats(self) -> EngineStats:
+        return self._loop.scheduler.stats()
+
+    async def close(self) -> None:
+        self._intake.close()
+        self._loop.stop()
+        await asyncio.to_thread(self._thread.join)
+        self._enrolling.shutdown()
+        self._numbers.close()

@@ -1,0 +1,1 @@
+"""Who goes next: sessions, their plans, their chunks."""

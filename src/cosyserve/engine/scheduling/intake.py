@@ -1,0 +1,123 @@
+"""How a request comes to the scheduler's thread: a place in the queue at once, then a plan.
+
+Plans are made in threads beside the loop, so that a long text holds up nobody who speaks. Knows
+no socket.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from cosyserve.contracts import CosyError, OverloadError, SpeechRequest
+from cosyserve.engine.compute.errors import told
+from cosyserve.engine.scheduling.loop import Loop
+from cosyserve.engine.scheduling.scheduler import Scheduler
+from cosyserve.engine.scheduling.session import Session, Sink
+from cosyserve.text import PieceTokenizer, TextTokenizer
+from cosyserve.text.language import Language
+from cosyserve.text.numbers import Reader
+
+THREADS = 16  # texts that are planned at once; most of the time they wait for their numbers
+
+
+class Intake:
+    def __init__(self, loop: Loop[Scheduler], tokenizer: TextTokenizer, read: Reader) -> None:
+        """`read` reads numbers aloud; it should leave Python's lock to others meanwhile."""
+        self.loop, self.tokenizer, self.read = loop, tokenizer, read
+        self.threads = ThreadPoolExecutor(THREADS, "plan")
+
+    def close(self) -> None:
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+class Ticket:
+    """One request on its way; its methods may be called from any thread.
+
+    What needs thought is done in the order in which it was asked for, one thing at a time. The
+    sink hears from the scheduler's thread.
+    """
+
+    def __init__(self, intake: Intake, request: SpeechRequest, sink: Sink) -> None:
+        self._intake, self._request, self._sink = intake, request, sink
+        self._session: Session | None = None
+        self._pieces = PieceTokenizer(intake.tokenizer)
+        self._tasks: deque[Callable[[Session], None]] = deque([self._plan])
+        self._turn = threading.Lock()
+        self._working = True  # nothing is begun before there is a place in the queue
+
+    def open(self) -> None:
+        self._intake.loop.submit(self._enter)
+
+    def push(self, piece: str) -> None:
+        """More text, where it arrives piece by piece."""
+        self._do(lambda session: self._hand_over(session, self._pieces.push(piece)))
+
+    def end(self) -> None:
+        """The text is over."""
+
+        def flush(session: Session) -> None:
+            self._hand_over(session, self._pieces.flush())
+            self._intake.loop.submit(lambda scheduler: scheduler.end(session))
+
+        self._do(flush)
+
+    def cancel(self) -> None:
+        """Frees all that the session holds; nothing more goes to the sink."""
+        self._intake.loop.submit(self._leave)
+
+    def _enter(self, scheduler: Scheduler) -> None:
+        try:
+            self._session = scheduler.enter(self._request, self._sink)
+        except OverloadError as error:
+            self._sink(error)
+        else:
+            self._intake.threads.submit(self._work)
+
+    def _leave(self, scheduler: Scheduler) -> None:
+        if self._session:
+            scheduler.cancel(self._session)
+
+    def _plan(self, session: Session) -> None:
+        def read(text: str, language: Language) -> str:
+            if session.done:
+                raise CosyError("nobody waits for this plan any more")
+            return self._intake.read(text, language)
+
+        loop = self._intake.loop
+        utterances = loop.scheduler.plan(self._request, read)
+        loop.submit(lambda scheduler: scheduler.begin(session, utterances))
+
+    def _hand_over(self, session: Session, ids: list[int]) -> None:
+        def push(scheduler: Scheduler) -> None:
+            try:
+                scheduler.push(session, ids)
+            except Exception as error:
+                scheduler.fail(session, told(error))
+
+        self._intake.loop.submit(push)
+
+    def _do(self, task: Callable[[Session], None]) -> None:
+        with self._turn:
+            self._tasks.append(task)
+            if self._working:
+                return
+            self._working = True
+        self._intake.threads.submit(self._work)
+
+    def _work(self) -> None:
+        session = self._session
+        assert session
+        while True:
+            with self._turn:
+                if not self._tasks or session.done:
+                    self._working = False
+                    return
+                task = self._tasks.popleft()
+            try:
+                task(session)
+            except Exception as error:
+                reason = told(error)
+                self._intake.loop.submit(lambda scheduler: scheduler.fail(session, reason))  # noqa: B023

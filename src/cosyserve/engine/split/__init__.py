@@ -1,0 +1,1 @@
+"""Speech with an LM and a token2wav that run apart."""

@@ -1,0 +1,1 @@
+"""Worker processes, seen from the gateway (`pool`, `client`: no torch) and from inside."""

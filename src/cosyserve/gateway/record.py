@@ -1,0 +1,52 @@
+"""What is known of one request, for its log line and the metrics.
+
+It holds the length of a text, never the text.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+
+@dataclass
+class Record:
+    """What is known of a request, filled in while it is served."""
+
+    request_id: str
+    method: str
+    path: str
+    body_pending: bool = False  # the client has announced more than was read
+    begun: float = field(default_factory=time.perf_counter)
+    status: int = 0
+    answered: bool = False  # to the end
+    bytes_out: int = 0
+    characters: int = 0
+    first_audio: float | None = None  # seconds after `begun`
+    spoken: float | None = None  # seconds from the engine's start to its last chunk
+    audio_seconds: float = 0.0
+    underruns: int = 0
+    finish: str = ""
+    error: str = ""
+
+    def line(self, seconds: float) -> str:
+        facts: dict[str, object] = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "request_id": self.request_id,
+            "method": self.method,
+            "path": self.path,
+            "status": self.status,
+            "seconds": round(seconds, 4),
+        }
+        if self.error:
+            facts["error"] = self.error
+        if self.characters:
+            facts["characters"] = self.characters
+        if self.first_audio is not None:
+            facts["first_audio_ms"] = round(1000 * self.first_audio, 1)
+            facts["audio_s"] = round(self.audio_seconds, 3)
+            facts["underruns"] = self.underruns
+            facts["finish"] = self.finish
+        return json.dumps(facts, ensure_ascii=False)

@@ -1,0 +1,55 @@
+"""Speech in the body of an HTTP answer. Knows no route and no format."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from cosyserve.contracts import Engine, SpeechRequest
+from cosyserve.gateway.errors import refusal
+from cosyserve.gateway.framing import Wire
+from cosyserve.gateway.record import Record
+from cosyserve.gateway.speaking import Speaking
+
+
+class SpeechStream(Response):
+    """Answers only once there is audio, so that whatever fails before is an HTTP error.
+
+    What fails later is told in the wire's own way, or cuts the connection: a listener must never
+    take half of a speech for the whole.
+    """
+
+    def __init__(self, engine: Engine, request: SpeechRequest, wire: Wire, record: Record) -> None:
+        super().__init__(media_type=wire.media_type)
+        del self.headers["content-length"]
+        self._speaking = Speaking(engine, request, wire, record)
+        self._wire = wire
+        self._record = record
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with aclosing(self._speaking.audio()) as audio:
+                async for data in audio:
+                    if not self._record.status:
+                        await self._begin(send)
+                    await self._send(send, data)
+            await self._send(send, b"", last=True)
+        except Exception as error:
+            told = self._wire.failure(refusal(error)) if self._record.status else None
+            if told is not None:
+                await self._send(send, told, last=True)
+            raise
+
+    async def _begin(self, send: Send) -> None:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+
+    async def _send(self, send: Send, data: bytes, last: bool = False) -> None:
+        await send({"type": "http.response.body", "body": data, "more_body": not last})

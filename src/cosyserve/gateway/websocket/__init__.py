@@ -1,0 +1,1 @@
+"""Text in pieces in, audio out, over a WebSocket."""

@@ -1,0 +1,1 @@
+"""What listens to a prompt: the S3 speech tokenizer and the CAM++ speaker encoder."""

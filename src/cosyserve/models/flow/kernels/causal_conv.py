@@ -1,0 +1,105 @@
+"""A causal convolution of kernel 3 over rows of channels."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from cosyserve.models.flow.kernels.linear import Tile, fitting, many
+from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
+from cosyserve.models.kernels.tiles import numbers, tile, times
+
+TILES = Tile(16, 64, 4, 3), Tile(64, 32, 4, 3), Tile(64, 128, 4, 4)
+DEPTH_FEW, DEPTH = 256, 64  # channels per turn of a program's loop
+
+
+@triton.jit(do_not_specialize=["length"])
+def _causal_conv(
+    x,
+    weight,
+    bias,
+    out,
+    length,
+    size: tl.constexpr,
+    outputs: tl.constexpr,
+    exact: tl.constexpr,
+    bm: tl.constexpr,
+    bn: tl.constexpr,
+    bk: tl.constexpr,
+    pdl: tl.constexpr,
+):
+    row = tl.program_id(1).to(tl.int64)
+    t = tl.program_id(0) * bm + tl.arange(0, bm)
+    n = tl.program_id(2) * bn + tl.arange(0, bn)
+    k = tl.arange(0, bk)
+    later = weight + outputs * size
+    last = later + outputs * size
+    if pdl:
+        gdc_launch_dependents()
+    if size <= bk:
+        w0 = tile(weight, n, k, outputs, size, size)
+        w1 = tile(later, n, k, outputs, size, size)
+        w2 = tile(last, n, k, outputs, size, size)
+    b = numbers(bias, n, outputs)
+    if pdl:
+        gdc_wait()
+    first = x + row * length * size
+    acc = tl.zeros((bm, bn), tl.float32) + b
+    if size <= bk:
+        x0 = _frames(first, t - 2, k, length, size)
+        x1 = _frames(first, t - 1, k, length, size)
+        x2 = _frames(first, t, k, length, size)
+        # Two sums side by side: a product that waits for another takes its time.
+        more = times(x1, w1, tl.zeros((bm, bn), tl.float32), exact)
+        acc = times(x0, w0, acc, exact) + times(x2, w2, more, exact)
+    else:
+        turns: tl.constexpr = (size + bk - 1) // bk
+        for turn in range(3 * turns):
+            tap = turn // turns
+            at = (turn % turns) * bk + k
+            found = _frames(first, t + (tap - 2), at, length, size)
+            w = tile(weight + tap * outputs * size, n, at, outputs, size, size)
+            acc = times(found, w, acc, exact)
+    target = out + row * length * outputs + t[:, None] * outputs + n[None, :]
+    written = (t < length)[:, None] & (n < outputs)[None, :]
+    tl.store(target, acc.to(out.dtype.element_ty), mask=written)
+
+
+@triton.jit
+def _frames(x, t, k, length, size: tl.constexpr):
+    """Zero before the first."""
+    inside = ((t >= 0) & (t < length))[:, None] & (k < size)[None, :]
+    return tl.load(x + t[:, None] * size + k[None, :], mask=inside, other=0.0)
+
+
+def causal_conv(x: Tensor, weight: Tensor, bias: Tensor, *, exact: bool) -> Tensor:
+    """x [B, T, C], weight [3, N, C] -> [B, T, N]."""
+    batch, length, size = x.shape
+    outputs = weight.shape[1]
+    out = torch.empty(batch, length, outputs, device=x.device, dtype=x.dtype)
+    bm, bn, warps, stages = fitting(batch * length, TILES)
+    depth = max(16, triton.next_power_of_2(size))
+    launch(
+        _causal_conv,
+        (triton.cdiv(length, bm), batch, triton.cdiv(outputs, bn)),
+        x,
+        weight,
+        bias,
+        out,
+        length,
+        size,
+        outputs,
+        exact,
+        bm,
+        bn,
+        min(depth, DEPTH if many(batch * length) else DEPTH_FEW),
+        pdl(x),
+        num_warps=warps,
+        num_stages=stages,
+        launch_pdl=pdl(x),
+    )
+    return out

@@ -1,0 +1,1 @@
+"""The speech LM: text and speech tokens in, speech tokens out."""

@@ -1,0 +1,50 @@
+"""Drawing step by step: what is known of a row is a line of numbers that the draw itself moves on.
+
+Knows no network and no request. A line stays on the device, so that one draw leads to the next
+without anybody looking; `kernels/draw.py` is the same in one launch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cosyserve.contracts import MAX_WINDOW
+from cosyserve.models.config import LMConfig
+from cosyserve.models.lm.sampling import Rules, sample
+from cosyserve.models.randomness import uniform
+
+# Columns of a line's integers: the id that is fed next (of the LM's vocabulary), positions in the
+# cache, seed, number of the draw, whether the row goes on (1) or is only computed beside others
+# (0), draws before the end id may be drawn, rules of sampling, a bit for each forbidden id behind
+# the speech tokens, and the ids drawn last: draw n at n % MAX_WINDOW.
+TOKEN, LENGTH, SEED, STEP, ACTIVE, LEAST, TOP_K, WINDOW, FORBIDDEN, HISTORY = range(10)
+INTS = HISTORY + MAX_WINDOW
+TOP_P, MAX_REPEATS = range(2)
+FLOATS = 2
+
+
+def draw(logits: Tensor, ints: Tensor, floats: Tensor, config: LMConfig, most: int) -> Tensor:
+    """One id per row, of logits [B, classes] and lines ints [B, INTS], floats [B, FLOATS].
+
+    -> float64 [B, 2]: the id (-1: the logits are no numbers) and its log-probability. `most` is at
+    least the largest top_k. Lengths are the caller's.
+    """
+    device = logits.device
+    seeds, steps, history = ints[:, SEED], ints[:, STEP], ints[:, HISTORY:]
+    newest_last = (steps[:, None] + torch.arange(MAX_WINDOW, device=device)) % MAX_WINDOW
+    forbidden = torch.zeros_like(logits, dtype=torch.bool)
+    special = torch.arange(config.classes - config.speech_tokens, device=device)
+    forbidden[:, config.speech_tokens :] = (ints[:, FORBIDDEN, None] >> special & 1).bool()
+    forbidden[:, config.eos] |= steps < ints[:, LEAST]
+    rules = Rules(floats[:, TOP_P], ints[:, TOP_K], ints[:, WINDOW], floats[:, MAX_REPEATS])
+    u1, u2 = uniform(seeds, steps, 0), uniform(seeds, steps, 1)
+    ids = sample(logits, history.gather(1, newest_last), u1, u2, forbidden, rules, most).ids
+    score = logits.gather(1, ids[:, None])[:, 0] - logits.logsumexp(-1)
+    sane = logits.isfinite().all(-1)
+    active = ints[:, ACTIVE].bool()
+    at = (steps % MAX_WINDOW)[:, None]
+    history.scatter_(1, at, torch.where(active[:, None], ids[:, None], history.gather(1, at)))
+    ints[:, TOKEN] = torch.where(active, config.text_vocab + ids, ints[:, TOKEN])
+    ints[:, STEP] += ints[:, ACTIVE]
+    return torch.stack((torch.where(sane, ids, -1).double(), score.double()), dim=1)

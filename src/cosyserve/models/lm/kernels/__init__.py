@@ -1,0 +1,1 @@
+"""Kernels of the speech LM for a GPU."""

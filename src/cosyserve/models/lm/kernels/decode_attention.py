@@ -1,0 +1,194 @@
+"""Attention of one new position per row over the row's cache, with grouped queries.
+
+Turns query and key by their position, writes key and value to the cache, and attends to all that
+the row holds. Keys are split among programs, so that a long row does not wait for one of them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
+from cosyserve.models.kernels.prefetch import ask_for
+
+GROUP = 16  # query heads of a tile, the fewest that a matrix unit takes
+KEYS, WARPS, STAGES = 128, 4, 2  # per turn of a program's loop; turns whose keys are on their way
+
+
+@triton.jit
+def _turned(at, where, partner, cos, sin, left, inside):
+    x = tl.load(at + where, mask=inside, other=0.0).to(tl.float32)
+    y = tl.load(at + partner, mask=inside, other=0.0).to(tl.float32)
+    return x * cos + tl.where(left, -y, y) * sin
+
+
+@triton.jit
+def _attend(
+    qkv,
+    rotary,
+    lengths,
+    keys,
+    values,
+    out,
+    stats,
+    heads,
+    kv_heads,
+    length_stride,
+    slot_stride,
+    head_stride,
+    span,
+    piece,
+    scale,
+    width: tl.constexpr,
+    group: tl.constexpr,
+    splits: tl.constexpr,
+    exact: tl.constexpr,
+    pdl: tl.constexpr,
+    early: tl.constexpr,
+    bg: tl.constexpr,
+    bk: tl.constexpr,
+    bd: tl.constexpr,
+):
+    row, kv, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    if pdl:
+        gdc_launch_dependents()
+        if early:  # no position that is held is being written
+            length = tl.minimum(tl.load(lengths + row * length_stride), span - 1).to(tl.int32)
+            for begin in range(split * piece, min(length, (split + 1) * piece), bk):
+                p = tl.minimum(begin + tl.arange(0, bk), length) * width
+                at = row.to(tl.int64) * slot_stride + kv * head_stride + p
+                ask_for(keys + at)
+                ask_for(values + at)
+        gdc_wait()
+    length = tl.minimum(tl.load(lengths + row * length_stride), span - 1).to(tl.int32)
+    half: tl.constexpr = width // 2
+    d, g = tl.arange(0, bd), tl.arange(0, bg)
+    wide = d < width
+    left = d < half
+    partner = tl.where(left, d + half, d - half)
+    angle = rotary + length * width + d % half
+    cos = tl.load(angle, mask=wide, other=0.0)
+    sin = tl.load(angle + half, mask=wide, other=0.0)
+    line = qkv + row * (heads + 2 * kv_heads) * width
+    query = (kv * group + g)[:, None] * width
+    asked = (g < group)[:, None] & wide[None, :]
+    q = _turned(
+        line,
+        query + d[None, :],
+        query + partner[None, :],
+        cos[None, :],
+        sin[None, :],
+        left[None, :],
+        asked,
+    )
+    mine = keys + row.to(tl.int64) * slot_stride + kv * head_stride
+    yours = values + row.to(tl.int64) * slot_stride + kv * head_stride
+    kind = keys.dtype.element_ty
+    top = tl.full((bg,), float("-inf"), tl.float32)
+    total = tl.zeros((bg,), tl.float32)
+    acc = tl.zeros((bg, bd), tl.float32)
+    if split == 0:  # the new position itself, which nobody reads from the cache in this launch
+        new = line + (heads + kv) * width
+        k = _turned(new, d, partner, cos, sin, left, wide).to(kind)
+        v = tl.load(new + kv_heads * width + d, mask=wide, other=0.0).to(kind)
+        tl.store(mine + length * width + d, k, mask=wide)
+        tl.store(yours + length * width + d, v, mask=wide)
+        top = tl.sum(q * k.to(tl.float32)[None, :], 1) * scale
+        total = tl.full((bg,), 1.0, tl.float32)
+        acc += v.to(tl.float32)[None, :]
+    for begin in range(split * piece, min(length, (split + 1) * piece), bk):
+        p = begin + tl.arange(0, bk)
+        seen = (p < length) & (p < (split + 1) * piece)
+        at = p[:, None] * width + d[None, :]
+        inside = seen[:, None] & wide[None, :]
+        k = tl.load(mine + at, mask=inside, other=0.0)
+        v = tl.load(yours + at, mask=inside, other=0.0)
+        if exact:
+            score = tl.dot(q, tl.trans(k.to(tl.float32)), input_precision="ieee") * scale
+        else:
+            score = tl.dot(q.to(kind), tl.trans(k)) * scale
+        score = tl.where(seen[None, :], score, float("-inf"))
+        higher = tl.maximum(top, tl.max(score, 1))
+        weight = tl.exp(score - higher[:, None])
+        fade = tl.exp(top - higher)
+        total = total * fade + tl.sum(weight, 1)
+        acc *= fade[:, None]
+        if exact:
+            acc = tl.dot(weight, v.to(tl.float32), acc, input_precision="ieee")
+        else:
+            acc = tl.dot(weight.to(kind), v, acc)
+        top = higher
+    where = (row * heads + kv * group + g) * splits + split
+    if splits == 1:
+        acc /= total[:, None]
+    else:
+        tl.store(stats + 2 * where, top, mask=g < group)
+        tl.store(stats + 2 * where + 1, total, mask=g < group)
+    tl.store(out + where[:, None] * width + d[None, :], acc.to(out.dtype.element_ty), mask=asked)
+
+
+def attend(
+    qkv: Tensor,
+    rotary: Tensor,
+    lengths: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    heads: int,
+    span: int,
+    splits: int,
+    early: bool,
+    exact: bool,
+) -> tuple[Tensor, Tensor]:
+    """qkv [B, heads + 2 kv_heads, D], rotary [positions, D] (cosines, then sines), lengths [B]:
+    positions held so far; keys and values [slots, kv_heads, capacity, D] of one layer. `early`:
+    the launch before this one lets it begin meanwhile.
+
+    -> values [B, heads, splits, D] and stats [B, heads, splits, 2] for `linear.merge_project`; one
+    split is all there is: values in qkv's type.
+    """
+    rows, _, width = qkv.shape
+    kv_heads = keys.shape[1]
+    piece = triton.cdiv(triton.cdiv(span, KEYS), splits) * KEYS
+    dtype = qkv.dtype if splits == 1 else torch.float32
+    out = torch.empty(rows, heads, splits, width, device=qkv.device, dtype=dtype)
+    stats = torch.empty(rows, heads, splits, 2, device=qkv.device, dtype=torch.float32)
+    launch(
+        _attend,
+        (rows, kv_heads, splits),
+        qkv,
+        rotary,
+        lengths,
+        keys,
+        values,
+        out,
+        stats,
+        heads,
+        kv_heads,
+        lengths.stride(0),
+        keys.stride(0),
+        keys.stride(1),
+        span,
+        piece,
+        1.0 / math.sqrt(width),
+        width,
+        heads // kv_heads,
+        splits,
+        exact,
+        pdl(qkv),
+        early,
+        max(GROUP, triton.next_power_of_2(heads // kv_heads)),
+        KEYS,
+        max(16, triton.next_power_of_2(width)),
+        num_warps=WARPS,
+        num_stages=STAGES,
+        launch_pdl=pdl(qkv),
+    )
+    return out, stats

@@ -1,0 +1,211 @@
+"""Linear layers of a decoding step of tens of rows, with what stands before and behind them.
+
+Each weight is read once. A launch asks for those of its own before it waits for the launch before
+it, so that they are in the cache when there is something to multiply them with.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
+from cosyserve.models.kernels.prefetch import ask_for
+from cosyserve.models.kernels.tiles import numbers, tile, times
+
+ROWS = 64  # of a program: as many as the quick matrix units take; others are slower even for few
+
+
+class Unscaled(NamedTuple):
+    """Of an RMSNorm: what lacks its factor, which is the same for all columns of a row."""
+
+    rows: Tensor  # [B, K] times the norm's weights
+    squares: Tensor  # [parts, B] float32: sums before that
+
+
+class Tile(NamedTuple):
+    """Outputs and numbers of their sums that a program takes at a time, and with what."""
+
+    outputs: int
+    depth: int
+    warps: int
+    stages: int
+
+
+# As measured on an H200. So large that a processor holds one program: else those of the next
+# launch, which begin early, would crowd on processors that this one leaves free.
+PLAIN, GATED = Tile(32, 128, 4, 5), Tile(64, 128, 4, 3)
+LINE = 64  # weights of 128 bytes, which the cache takes at a time
+
+
+@triton.jit
+def _ask(weight, n, first, outputs, size: tl.constexpr, lines: tl.constexpr, line: tl.constexpr):
+    """For a tile of weights: into the cache, nobody waits."""
+    k = tl.minimum(first + line * tl.arange(0, lines), size - 1)
+    ask_for(weight + tl.minimum(n, outputs - 1)[:, None] * size + k[None, :])
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _batch_linear(
+    x,
+    weight,
+    bias,
+    residual,
+    scale,
+    squares,
+    out,
+    rows,
+    outputs,
+    eps,
+    size: tl.constexpr,
+    piece: tl.constexpr,
+    parts: tl.constexpr,
+    gated: tl.constexpr,
+    biased: tl.constexpr,
+    adds: tl.constexpr,
+    exact: tl.constexpr,
+    bm: tl.constexpr,
+    bn: tl.constexpr,
+    bk: tl.constexpr,
+    bp: tl.constexpr,
+    lines: tl.constexpr,
+    line: tl.constexpr,
+    pdl: tl.constexpr,
+):
+    m = tl.arange(0, bm)
+    n = tl.program_id(0) * bn + tl.arange(0, bn)
+    first = tl.program_id(1) * piece
+    k = tl.arange(0, bk)
+    second = weight + outputs * size  # of two matrices, if they are gated
+    if pdl:
+        _ask(weight, n, first, outputs, size, lines, line)
+        if gated:
+            _ask(second, n, first, outputs, size, lines, line)
+    if biased:
+        b = numbers(bias, n, outputs)
+    if adds:
+        g = numbers(scale, n, outputs)
+    if pdl:
+        gdc_wait()
+        gdc_launch_dependents()
+    at = m[:, None] * outputs + n[None, :]
+    written = (m < rows)[:, None] & (n < outputs)[None, :]
+    if adds:
+        before = tl.load(residual + at, mask=written, other=0.0)
+    if parts:
+        total = tl.sum(tile(squares, tl.arange(0, bp), m, parts, rows, rows), 0)
+        factor = tl.rsqrt(total / size + eps)[:, None]
+    acc = tl.zeros((bm, bn), tl.float32)
+    other = tl.zeros((bm, bn), tl.float32)
+    for begin in range(first, min(first + piece, size), bk):
+        found = tile(x, m, begin + k, rows, size, size)
+        acc = times(found, tile(weight, n, begin + k, outputs, size, size), acc, exact)
+        if gated:
+            other = times(found, tile(second, n, begin + k, outputs, size, size), other, exact)
+    if parts:
+        acc *= factor
+        other *= factor
+    if gated:
+        acc = acc * tl.sigmoid(acc) * other
+    if biased:
+        acc += b
+    if adds:
+        acc += before
+        tl.store(residual + at, acc, mask=written)
+        line_at = squares + tl.program_id(0) * rows + m
+        tl.store(line_at, tl.sum(tl.where(written, acc * acc, 0.0), 1), mask=m < rows)
+        acc *= g
+    out += tl.program_id(1) * rows * outputs
+    tl.store(out + at, acc.to(out.dtype.element_ty), mask=written)
+
+
+def batch_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, *, dtype: torch.dtype, exact: bool
+) -> Tensor:
+    """x [B, K] times the weight [N, K] -> [B, N]."""
+    out = torch.empty(1, len(x), len(weight), device=x.device, dtype=dtype)
+    _computed(out, x, weight, PLAIN, exact, bias=bias)
+    return out[0]
+
+
+def split_linear(x: Tensor, weight: Tensor, splits: int, *, exact: bool) -> Tensor:
+    """The same, its sums in so many parts -> [splits, B, N] in float32."""
+    out = torch.empty(splits, len(x), len(weight), device=x.device, dtype=torch.float32)
+    _computed(out, x, weight, PLAIN, exact)
+    return out
+
+
+def add_linear(
+    x: Tensor, weight: Tensor, residual: Tensor, scale: Tensor, *, exact: bool
+) -> Unscaled:
+    """Adds x W^T to the residual [B, N] in float32 -> that behind an RMSNorm with weights `scale`
+    [N], but for its factor."""
+    out = torch.empty(1, len(x), len(weight), device=x.device, dtype=x.dtype)
+    parts = triton.cdiv(len(weight), PLAIN.outputs)
+    squares = torch.empty(parts, len(x), device=x.device, dtype=torch.float32)
+    _computed(out, x, weight, PLAIN, exact, residual=residual, scale=scale, squares=squares)
+    return Unscaled(out[0], squares)
+
+
+def gated_linear(x: Unscaled, eps: float, weight: Tensor, *, exact: bool) -> Tensor:
+    """x [B, K] times the weight [2N, K] -> SiLU of the first half times the second [B, N]."""
+    rows, squares = x
+    out = torch.empty(1, len(rows), len(weight) // 2, device=rows.device, dtype=rows.dtype)
+    _computed(out, rows, weight, GATED, exact, squares=squares, eps=eps)
+    return out[0]
+
+
+def _computed(
+    out: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    tile: Tile,
+    exact: bool,
+    *,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    scale: Tensor | None = None,
+    squares: Tensor | None = None,
+    eps: float = 0.0,
+) -> None:
+    (splits, rows, outputs), size = out.shape, x.shape[1]
+    bn, bk, warps, stages = tile
+    piece = triton.cdiv(triton.cdiv(size, bk), splits) * bk
+    parts = len(squares) if squares is not None and residual is None else 0
+    launch(
+        _batch_linear,
+        (triton.cdiv(outputs, bn), splits),
+        x,
+        weight,
+        weight if bias is None else bias,
+        out if residual is None else residual,
+        weight if scale is None else scale,
+        out if squares is None else squares,
+        out,
+        rows,
+        outputs,
+        eps,
+        size,
+        piece,
+        parts,
+        len(weight) > outputs,
+        bias is not None,
+        residual is not None,
+        exact,
+        ROWS,
+        bn,
+        bk,
+        triton.next_power_of_2(max(1, parts)),
+        triton.next_power_of_2(triton.cdiv(piece, LINE)),
+        LINE,
+        pdl(x),
+        num_warps=warps,
+        num_stages=stages,
+        launch_pdl=pdl(x),
+    )

@@ -1,0 +1,1 @@
+"""The vocoder HiFT: mel frames in, samples out."""

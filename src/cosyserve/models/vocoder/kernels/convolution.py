@@ -1,0 +1,247 @@
+"""Convolutions over rows of channels, several of one shape in one launch.
+
+A convolution is a list of taps: a matrix each, for rows that stand a fixed number apart. So are the
+phases of a transposed one, and so is a sum of convolutions. Products read rows that were activated
+when they were written, with zeros behind a sequence's end: no activation is computed twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
+
+Tile = tuple[int, int, int, int, int]  # rows, columns and depth of products; warps, stages
+LARGE: Tile = (128, 64, 64, 8, 3)
+SMALL: Tile = (64, 64, 64, 4, 4)
+MANY = 264  # programs from which on they are large
+
+
+@triton.jit
+def snake(x, alpha):
+    """x + sin²(αx) / α. The sine is our own: sin² has the period π, so that no case is special,
+    and none is slow."""
+    z = alpha * x
+    turn = z * 0.3183098861837907 + 12582912.0 - 12582912.0  # rounded: 1.5 * 2^23 has no fraction
+    r = z - turn * 3.1415927410125732 + turn * 8.742278012618954e-8
+    r = tl.minimum(tl.maximum(r, -1.6), 1.6)  # where z is too large to have a phase
+    u = r * r
+    sine = 2.602234589e-6 * u - 1.980776781e-4
+    sine = sine * u + 8.333033548e-3
+    sine = sine * u - 1.666665726e-1
+    sine = (sine * u + 1.0) * r
+    return x + sine * sine / (alpha + 1e-9)
+
+
+@triton.jit
+def _stored(v, dtype: tl.constexpr):
+    if dtype == tl.float16:  # has no room for more
+        v = tl.clamp(v, -65504.0, 65504.0, propagate_nan=tl.PropagateNan.ALL)
+    return v.to(dtype)
+
+
+@triton.jit(
+    do_not_specialize=[
+        *("parts", "positions", "stride", "x_line", "length", "rows", "line"),
+        *("sums", "residual_line", "keeps", "copies", "rate", "lead"),
+    ]
+)
+def _convolve(
+    x,
+    weight,
+    plan,
+    bias,
+    residual,
+    alpha,
+    lengths,
+    out,
+    active,
+    parts,
+    positions,
+    stride,
+    x_line,
+    length,
+    rows,
+    line,
+    sums,
+    residual_line,
+    keeps,
+    copies,
+    rate,
+    lead,
+    slope,
+    scale,
+    size: tl.constexpr,
+    outputs: tl.constexpr,
+    spread: tl.constexpr,
+    act: tl.constexpr,
+    exact: tl.constexpr,
+    pdl: tl.constexpr,
+    bm: tl.constexpr,
+    bn: tl.constexpr,
+    bk: tl.constexpr,
+):
+    blocks: tl.constexpr = (outputs + bn - 1) // bn
+    chunks: tl.constexpr = (size + bk - 1) // bk
+    precision: tl.constexpr = "ieee" if exact else "tf32"
+    group = tl.program_id(0) // blocks
+    n = tl.program_id(0) % blocks * bn + tl.arange(0, bn)
+    begin = tl.program_id(1) * bm
+    t = begin + tl.arange(0, bm)
+    sequence = tl.program_id(2).to(tl.int64)
+    wide = n < outputs
+    if pdl:
+        gdc_launch_dependents()
+        gdc_wait()
+    phase, output = 0, group
+    if spread > 1:
+        phase, output = lead + group, 0
+    end = (tl.load(lengths + sequence) * rate + lead).to(tl.int32)
+    needed = begin * spread + phase < end  # or else all of it is behind the end
+    acc = tl.zeros((bm, bn), tl.float32)
+    for part in range(parts):
+        convolution = group * parts + part
+        first, taps = tl.load(plan + 4 * convolution), tl.load(plan + 4 * convolution + 1)
+        apart, shift = tl.load(plan + 4 * convolution + 2), tl.load(plan + 4 * convolution + 3)
+        start = x + (sequence * stride + convolution * x_line) * size
+        for turn in range(tl.where(needed, taps * chunks, 0)):
+            tap = turn // chunks
+            k = turn % chunks * bk + tl.arange(0, bk)
+            at = t + (shift + tap * apart)
+            inside = ((at >= 0) & (at < positions))[:, None]
+            held = wide[:, None]
+            if size % bk:
+                inside &= (k < size)[None, :]
+                held &= (k < size)[None, :]
+            found = tl.load(start + at[:, None] * size + k[None, :], mask=inside, other=0.0)
+            matrix = weight + (first + tap) * (outputs * size)
+            w = tl.load(matrix + n[:, None] * size + k[None, :], mask=held, other=0.0)
+            acc = tl.dot(found, tl.trans(w), acc, input_precision=precision)
+    y = acc + tl.load(bias + group * outputs + n, mask=wide, other=0.0)[None, :]
+    position = t * spread + phase
+    at = position[:, None] * outputs + n[None, :]
+    written = (t < length)[:, None] & wide[None, :]
+    for term in range(sums):
+        there = residual + (sequence * rows + (group * sums + term) * residual_line) * outputs
+        y += tl.load(there + at, mask=written, other=0.0)
+    y = tl.where((position < end)[:, None], y * scale, 0.0)
+    if keeps != 0:
+        tl.store(out + (sequence * rows + output * line) * outputs + at, y, mask=written)
+    if act != "":
+        for copy in range(copies):
+            if act == "snake":
+                a = tl.load(alpha + (group * copies + copy) * outputs + n, mask=wide, other=1.0)
+                v = snake(y, a[None, :])
+            elif act == "leaky":
+                v = tl.where(y > 0, y, slope * y)
+            else:
+                v = tl.where(y > 0, y, tl.exp(y) - 1)
+            there = active + (sequence * rows + (output * copies + copy) * line) * outputs
+            tl.store(there + at, _stored(v, active.dtype.element_ty), mask=written)
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Convolutions launched together: one per group, or the phases of a transposed one, or several
+    whose sum is one group's."""
+
+    weight: Tensor  # [taps of all, N, C]
+    plan: Tensor  # [convolutions, 4] int32: first tap, taps, rows between them, rows to the first
+    bias: Tensor  # [groups, N]
+    phases: int = 1
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where sequences end: at lengths * rate + lead. Phases are written `lead` rows late."""
+
+    lengths: Tensor  # [B]
+    rate: int
+    lead: int = 0
+
+
+@dataclass(frozen=True)
+class Activation:
+    kind: Literal["snake", "leaky", "elu"]
+    alpha: Tensor | None = None  # [copies of all groups, N] of snake
+    slope: float = 0.0  # of leaky
+
+
+def convolve(
+    x: Tensor,
+    taps: Taps,
+    ends: Ends,
+    out: Tensor | None,
+    active: Tensor | None = None,
+    activation: Activation | None = None,
+    *,
+    residual: Tensor | None = None,
+    scale: float = 1.0,
+    exact: bool,
+) -> None:
+    """Writes scale * (convolution + bias + residual) to `out` and activated to `active`, both with
+    zeros behind the ends.
+
+    x [convolutions or 1, B, T, C]; out [groups, B, rows, N] float32; active [groups * copies, B,
+    rows, N]; residual [groups or 1, B, rows, N], or of a single group any number, to be added up.
+    """
+    written = active if out is None else out
+    assert written is not None
+    groups, outputs = taps.bias.shape
+    _, batch, rows, _ = written.shape
+    size, line = x.shape[3], batch * rows
+    length = rows // taps.phases
+    bm, bn, bk, warps, stages = LARGE
+    if triton.cdiv(length, bm) * triton.cdiv(outputs, bn) * batch * groups < MANY:
+        bm, bn, bk, warps, stages = SMALL
+    bn = min(bn, max(16, triton.next_power_of_2(outputs)))
+    bk = min(bk, max(16, triton.next_power_of_2(size)))
+    terms = 0 if residual is None else len(residual)
+    alpha = activation.alpha if activation else None
+    launch(
+        _convolve,
+        (groups * triton.cdiv(outputs, bn), triton.cdiv(length, bm), batch),
+        x,
+        taps.weight,
+        taps.plan,
+        taps.bias,
+        written if residual is None else residual,
+        taps.bias if alpha is None else alpha,
+        ends.lengths,
+        written if out is None else out,
+        written if active is None else active,
+        len(taps.plan) // groups,
+        x.shape[2],
+        x.stride(1) // size,
+        x.stride(0) // size if len(x) > 1 else 0,
+        length,
+        rows,
+        line,
+        terms if groups == 1 else min(1, terms),
+        line if terms > 1 else 0,
+        int(out is not None),
+        0 if active is None else len(active) // (1 if taps.phases > 1 else groups),
+        ends.rate,
+        ends.lead,
+        activation.slope if activation else 0.0,
+        scale,
+        size,
+        outputs,
+        taps.phases,
+        activation.kind if activation else "",
+        exact,
+        pdl(x),
+        bm,
+        bn,
+        bk,
+        num_warps=warps,
+        num_stages=stages,
+        launch_pdl=pdl(x),
+    )

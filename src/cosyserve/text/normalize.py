@@ -1,0 +1,70 @@
+"""Written text to text that reads as it is spoken.
+
+Chinese and English only; other languages pass as they are. Knows no splitting and no tokens.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cosyserve.text.fixes import ALL_MENDS, Mend, Mends
+from cosyserve.text.language import Language, detect
+from cosyserve.text.numbers import Reader, read_aloud, read_numbers
+from cosyserve.text.numerals import spell_digits
+from cosyserve.text.split import ends_in_abbreviation
+
+# A blank is a word boundary only between two visible ASCII characters.
+_IDLE_BLANK = re.compile(r"(?<![\x00-\x1f!-\x7f]) | (?![\x00-\x1f!-\x7f])")
+_BLANKS = re.compile(r"\s+")
+_SILENT = str.maketrans({**dict.fromkeys("（）【】`"), "²": "平方", "³": "立方"})
+_DOTS = re.compile(r"\.+")
+_VERSION_DOT = re.compile(r"(?<=[零一二三四五六七八九十百千])\.(?=[零一二三四五六七八九十百千])")
+_LAST_COMMAS = re.compile(r"[，,、]+$")
+
+
+def is_marked_up(text: str) -> bool:
+    """Holds control tokens such as <|endofprompt|>: its author has already prepared it."""
+    return "<|" in text and "|>" in text
+
+
+def spoken_text(text: str, *, read: Reader = read_numbers, mends: Mends = ALL_MENDS) -> str:
+    """A text of any language as it is spoken, unless it is marked up. `read` as below."""
+    if not text or is_marked_up(text):
+        return text
+    return spoken_form(text, detect(text, mends), read=read, mends=mends)
+
+
+def spoken_form(
+    text: str,
+    language: Language,
+    *,
+    read: Reader = read_numbers,
+    mends: Mends = ALL_MENDS,
+) -> str:
+    """The text as it is spoken. `read` turns the numbers of a stretch of text into words."""
+    text = text.strip()
+    if language is Language.ENGLISH:
+        return spell_digits(read_aloud(text, language, read, mends), mends)
+    if language is Language.CHINESE:
+        return _chinese(read_aloud(text, language, read, mends), mends)
+    return text
+
+
+def _chinese(text: str, mends: Mends) -> str:
+    text = _BLANKS.sub(" ", text) if Mend.LINE_BREAKS in mends else text.replace("\n", "")
+    text = _IDLE_BLANK.sub("", text)
+    if Mend.SENTENCE_DOTS in mends:
+        text = _DOTS.sub(_full_stop, _VERSION_DOT.sub("点", text))
+    else:
+        text = text.replace(".", "。")
+    text = text.replace(" - ", "，").translate(_SILENT).replace("——", " ")
+    return _LAST_COMMAS.sub("。", text)
+
+
+def _full_stop(dots: re.Match[str]) -> str:
+    if len(dots[0]) > 1:
+        return "…"
+    text, at = dots.string, dots.start()
+    before, after = text[at - 1 : at], text[at + 1 : at + 2]
+    in_word = after.isascii() and after.isalnum() and before.isascii()
+    return "." if in_word or ends_in_abbreviation(text, at) else "。"

@@ -1,0 +1,90 @@
+"""Numbers, dates, amounts and units as they are read aloud, by the grammars of wetext.
+
+The only module that knows wetext. Knows nothing about punctuation or splitting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any
+
+from cosyserve.contracts import CosyError
+from cosyserve.text.fixes import ALL_MENDS, Mend, Mends
+from cosyserve.text.language import Language
+from cosyserve.text.number_rewrites import mended_source, mended_words, visible_hyphens
+
+Reader = Callable[[str, Language], str]
+
+_DIGIT = re.compile(r"\d")
+# A clause of Chinese with a number in it is given to the grammar whole, but not at any length:
+# nothing else runs meanwhile. Halves of surrogate pairs it refuses.
+_IN_CLAUSE = r"[^，。！？；\n\ud800-\udfff]{1,100}"
+_CLAUSE = re.compile(rf"{_IN_CLAUSE}(?![\d.])|{_IN_CLAUSE}")
+# Of English it gets expressions of numbers only: it sets blanks around all marks that it sees,
+# takes the first letters of a next word for a unit, and needs 2 ms a character.
+_MONTH = (
+    r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|June?|July?|Aug(?:ust)?|Sept?(?:ember)?"
+    r"|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
+)
+_DAY, _YEAR = r"\d{1,2}(?:st|nd|rd|th)?", r"\d{4}"
+_DATE = rf"\b(?:{_MONTH}\.? (?:{_DAY}(?:,? {_YEAR})?|{_YEAR})|{_DAY} {_MONTH}(?:,? {_YEAR})?)\b"
+_PHONE = r"\(\d{3}\) ?\d{3}-\d{4}"
+_UNIT = (
+    r"(?:(?:[mb]|tr)illion|[kcmn]?m[²³]|[kcmn]m|[km]g|lbs?|oz|ft|yd|mi|ml|min|[mn]s|mph|rpm|hp|ha"
+    r"|[kMG]W|[kMG]?Hz|[KMGTP]B|[kMG]bps|%|°[CF]?|[AaPp][Mm]|[ap]\.m\.)(?![\w'’/-])"
+)
+_NUMBER = (
+    r"(?:[A-Za-z$£€¥#][A-Za-z$£€¥#@&.:/+*=]{0,30}|(?<![\w%)])[+-][$£€¥]?)?"
+    r"\.?\d(?:(?:[A-Za-z0-9.,:/@&%$£€¥°²³+*=]|-(?=\d))*[A-Za-z0-9%°²³])?"
+)
+_EXPRESSION = re.compile(rf"{_PHONE}|{_DATE}|'\d0s\b|{_NUMBER}(?: \d+/\d+)?(?: ?{_UNIT})?")
+_LONGEST_EXPRESSION = 60  # what is longer is no number; its digits are spelled
+_SMALL_NUMBER = re.compile(r"[1-9]\d{0,2}")  # needs no grammar, spelled as well
+
+
+@cache
+def _grammars() -> Any:
+    try:
+        from wetext import Normalizer  # here, because it is needed for numbers only
+    except ImportError as error:
+        raise CosyError(
+            "text normalisation needs the package 'wetext': install it, or ask for normalise=False"
+        ) from error
+    return Normalizer()
+
+
+@lru_cache(maxsize=1024)
+def read_numbers(text: str, language: Language) -> str:
+    """What the grammar of the language makes of the text; without digits, the text itself."""
+    if not _DIGIT.search(text):
+        return text
+    # Stage by stage: as a whole, wetext takes a bare number for Chinese, and strips blanks.
+    grammars, name = _grammars(), language.value
+    tagged = grammars.taggers[name](text)
+    words: str = grammars.verbalizers[name](grammars.reorder(tagged, name))
+    return words
+
+
+def read_aloud(text: str, language: Language, read: Reader, mends: Mends = ALL_MENDS) -> str:
+    """The text with its numbers read, given to `read` in stretches that it can read."""
+    text = mended_source(text, language, mends)
+    if Mend.NUMBERS_ONLY not in mends:
+        words = mended_words(read(text, language), language, mends)
+        return visible_hyphens(words, mends)
+    english = language is Language.ENGLISH
+
+    def spoken(stretch: re.Match[str]) -> str:
+        written = stretch[0].strip()
+        if not _DIGIT.search(written):
+            return stretch[0]
+        if english and (len(written) > _LONGEST_EXPRESSION or _SMALL_NUMBER.fullmatch(written)):
+            return stretch[0]
+        try:
+            words = read(written, language)
+        except AssertionError:  # the grammar has no path through the stretch
+            return stretch[0]
+        return stretch[0].replace(written, mended_words(words, language, mends), 1)
+
+    return visible_hyphens((_EXPRESSION if english else _CLAUSE).sub(spoken, text), mends)

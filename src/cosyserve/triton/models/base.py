@@ -1,0 +1,242 @@
+"""Requests of a Triton model as tasks of one event loop: many at once in one instance.
+
+Knows tensors, no speech. `execute` returns at once. A task ends when its client leaves, or when a
+request with the parameter `cancel` names the task's own parameter `session`: requests between
+models can't be cancelled otherwise. Neither is ever a client's request id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import triton_python_backend_utils as pb
+
+from cosyserve.contracts import InputError, OverloadError
+from cosyserve.triton.models.errors import triton_error
+
+Array = npt.NDArray[Any]
+Outputs = dict[str, Array]
+
+FINAL = pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+LOOK_SECONDS = 0.1  # how often it is looked whether a client has left
+
+
+class Skin:
+    """A model's side of Triton's Python backend; what it answers is its subclasses'."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        logging.basicConfig(
+            stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
+        )
+        config = json.loads(args["model_config"])
+        self.name: str = config["name"]
+        self.decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled"))
+        self.settings = {key: value["string_value"] for key, value in config["parameters"].items()}
+        self._limit = int(self.settings["max_requests"])
+        self._tasks: dict[asyncio.Task[None], tuple[Sender, str]] = {}
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_default_executor(ThreadPoolExecutor(2 * self._limit + 8))
+        self.prepare()
+        threading.Thread(target=self.loop.run_forever, name="answer", daemon=True).start()
+        threading.Thread(target=self._look, name="look", daemon=True).start()
+
+    def prepare(self) -> None:
+        """Loads what the model needs."""
+        raise NotImplementedError
+
+    def answers(self, request: Request) -> AsyncGenerator[Outputs, None]:
+        """The responses to a request; a model that is not decoupled gives exactly one."""
+        raise NotImplementedError
+
+    def forget(self, session: str) -> None:
+        """Frees what is kept of a session between its requests."""
+
+    def execute(self, requests: list[Any]) -> None:
+        # What belongs to a raw request is Triton's again when this returns.
+        for raw in requests:
+            sender = Sender(raw.get_response_sender())
+            try:
+                request = Request(raw)
+            except Exception as error:
+                sender.send(_failed(triton_error(error)), final=True)
+            else:
+                self.loop.call_soon_threadsafe(self._take, request, sender)
+
+    def held(self) -> dict[str, int]:
+        """What the model holds at this moment, by name."""
+        return {"requests": len(self._tasks)}
+
+    def _take(self, request: Request, sender: Sender) -> None:
+        if cancelled := request.parameters.get("cancel"):
+            self._cancel(cancelled)
+            sender.send(pb.InferenceResponse([]), final=True)
+            return
+        task = self.loop.create_task(self._answer(request, sender))
+        self._tasks[task] = sender, request.parameters.get("session", "")
+        task.add_done_callback(self._tasks.pop)
+
+    async def _answer(self, request: Request, sender: Sender) -> None:
+        try:
+            if len(self._tasks) > self._limit:
+                raise OverloadError(f"{self._limit} requests are being answered already", 1.0)
+            async with aclosing(self.answers(request)) as answers:
+                async for outputs in answers:
+                    tensors = [pb.Tensor(name, array) for name, array in outputs.items()]
+                    sender.send(pb.InferenceResponse(tensors), final=not self.decoupled)
+            if self.decoupled:
+                sender.send(None, final=True)
+        except asyncio.CancelledError:  # nobody waits for an answer, but there must be an end
+            error = pb.TritonError("cancelled", pb.TritonError.CANCELLED)
+            sender.send(None if self.decoupled else _failed(error), final=True)
+        except Exception as error:
+            sender.send(_failed(triton_error(error)), final=True)
+
+    def _cancel(self, session: str) -> None:
+        for task, (_, theirs) in list(self._tasks.items()):
+            if theirs == session:
+                task.cancel()
+        self.forget(session)
+
+    def _look(self) -> None:
+        """Ends the tasks of clients that have left, and tells the server's metrics what is held.
+
+        A thread: each look waits for the server.
+        """
+        gauges = Gauges(self.name)
+        while True:
+            time.sleep(LOOK_SECONDS)
+            gauges.show(self.held())
+            for task, (sender, session) in list(self._tasks.items()):
+                if not session and sender.cancelled:  # models of ours say so themselves
+                    self.loop.call_soon_threadsafe(task.cancel)
+
+
+def _failed(error: pb.TritonError) -> Any:
+    return pb.InferenceResponse([], error)
+
+
+class Gauges:
+    """Numbers of a model in the server's metrics; told when they change."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._families: list[Any] = []  # a metric is gone with its family
+        self._metrics: dict[str, Any] = {}
+        self._shown: dict[str, int] = {}
+
+    def show(self, numbers: dict[str, int]) -> None:
+        for name, value in numbers.items():
+            if self._shown.get(name) != value:
+                self._metric(name).set(value)
+        self._shown = numbers
+
+    def _metric(self, name: str) -> Any:
+        if name not in self._metrics:
+            family = pb.MetricFamily(
+                name=f"cosyserve_{name}",
+                description=f"{name.replace('_', ' ')} held by a model",
+                kind=pb.MetricFamily.GAUGE,
+            )
+            self._families.append(family)
+            self._metrics[name] = family.Metric(labels={"model": self._model})
+        return self._metrics[name]
+
+
+class Sender:
+    """Where responses go. Asking for a client that has its last one would end the server."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw, self._turn, self._over = raw, threading.Lock(), False
+
+    def send(self, response: Any, *, final: bool) -> None:
+        with self._turn:
+            if self._over:  # cancelled right after its last answer
+                return
+            self._over = final
+            flags = {"flags": FINAL} if final else {}
+            self._raw.send(*([response] if response else []), **flags)
+
+    @property
+    def cancelled(self) -> bool:
+        with self._turn:
+            return not self._over and bool(self._raw.is_cancelled())
+
+
+class Request:
+    """One request: a batch of one, in memory of our own."""
+
+    def __init__(self, raw: Any) -> None:
+        self._inputs: dict[str, Array] = {
+            tensor.name(): tensor.as_numpy().copy() for tensor in raw.inputs()
+        }
+        self.parameters: dict[str, Any] = json.loads(raw.parameters() or "{}")
+
+    def array(self, name: str) -> Array | None:
+        """An input without its batch dimension; None: it was not given."""
+        array = self._inputs.get(name)
+        if array is None:
+            return None
+        if array.shape[:1] != (1,):
+            raise InputError(f"{name} has shape {list(array.shape)}: send one row per request")
+        row: Array = array[0]
+        return row
+
+    def need(self, name: str) -> Array:
+        array = self.array(name)
+        if array is None:
+            raise InputError(f"{name} is missing")
+        return array
+
+    def number(self, name: str, default: float) -> float:
+        return float(self._only(name, default))
+
+    def whole(self, name: str, default: int) -> int:
+        return int(self._only(name, default))
+
+    def flag(self, name: str, default: bool) -> bool:
+        return bool(self._only(name, default))
+
+    def _only(self, name: str, default: Any) -> Any:
+        """The only element of an input."""
+        array = self.array(name)
+        if array is None:
+            return default
+        if array.size != 1:
+            raise InputError(f"{name} must be one number, got shape {list(array.shape)}")
+        return array.reshape(-1)[0]
+
+    def text(self, name: str) -> str:
+        """The only text of an input; "" when it was not given."""
+        array = self.array(name)
+        if array is None or not array.size:
+            return ""
+        if array.size != 1:
+            raise InputError(f"{name} must be one text, got shape {list(array.shape)}")
+        found = array.reshape(-1)[0]
+        try:
+            return found.decode() if isinstance(found, bytes) else str(found)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{name} is not UTF-8") from error
+
+    def wave(self) -> npt.NDArray[np.float32] | None:
+        """The recording, without the silence that clients append to it."""
+        wave = self.array("reference_wav")
+        if wave is None:
+            return None
+        length = self.whole("reference_wav_len", wave.size)
+        if wave.ndim != 1 or not 0 < length <= wave.size:
+            raise InputError(
+                f"reference_wav_len is {length}, but reference_wav has {wave.size} samples"
+            )
+        return wave[:length].astype(np.float32)

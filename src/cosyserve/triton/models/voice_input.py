@@ -1,0 +1,69 @@
+"""The voice that a request for speech names, brings or records. Knows no text and no LM."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+
+import numpy as np
+
+from cosyserve.audio import Audio
+from cosyserve.checkpoints.model import Model
+from cosyserve.contracts import Floats, Voice
+from cosyserve.triton import vocabulary
+from cosyserve.triton.models.backends import ask, output
+from cosyserve.triton.models.base import Outputs, Request
+from cosyserve.voices import file as voice_file
+from cosyserve.voices.enroll import PROMPT_RATE, check_recording, heard
+from cosyserve.voices.library import VoiceLibrary
+from cosyserve.voices.lru import ByteLRU
+from cosyserve.voices.shipped import describe
+from cosyserve.voices.store import DEFAULT, open_store
+
+
+class GivenVoice:
+    def __init__(self, model: Model, store: str, cache_bytes: int) -> None:
+        self._model = model
+        shipped = describe(model).voices
+        self._library = VoiceLibrary(open_store(store), lambda: shipped)
+        self._recorded: ByteLRU[Voice] = ByteLRU(cache_bytes)
+
+    async def of(self, request: Request) -> Voice:
+        """A voice file, a recording, a voice of the store, or else the model's own."""
+        if (packed := request.array("voice")) is not None:
+            return voice_file.from_bytes(packed.tobytes(), "voice")
+        wave = request.wave()
+        if wave is None:
+            name = request.text("voice_id") or DEFAULT
+            if name == DEFAULT:  # of the model: no store is asked
+                return self._library.get(name)
+            return await asyncio.to_thread(self._library.get, name)
+        text = request.text("reference_text")
+        key = hashlib.sha256(text.encode() + b"\0" + wave.tobytes()).hexdigest()
+        voice = self._recorded.get(key)
+        if voice is None:
+            voice = await self._learn(wave, text)
+            self._recorded.put(key, voice, voice.mel.nbytes)
+        return voice
+
+    async def _learn(self, wave: Floats, text: str) -> Voice:
+        audio = Audio(wave, PROMPT_RATE)
+        check_recording(audio)
+        length = np.array([len(wave)], np.int32)
+        recording: Outputs = {"reference_wav": wave}
+        tokens, embedding = await asyncio.gather(
+            ask(
+                "audio_tokenizer",
+                recording | {"reference_wav_len": length},
+                ("prompt_speech_tokens",),
+            ).async_exec(),
+            ask("speaker_embedding", recording, ("embedding",)).async_exec(),
+        )
+        return await asyncio.to_thread(
+            heard,
+            self._model.config,
+            audio,
+            text,
+            np.array(vocabulary.heard(output(tokens, "prompt_speech_tokens").tolist()), np.int32),
+            output(embedding, "embedding"),
+        )

@@ -1,0 +1,142 @@
+"""Static shapes, as CUDA graphs need them, change nothing; nor does who shares them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from cosyserve.contracts import CosyError, Floats, Voice
+from cosyserve.engine.compute import flow_graphs, vocoder_graphs
+from cosyserve.engine.compute.token2wav import Token2Wav, Voicing
+from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig, VocoderConfig
+from cosyserve.models.flow.flow import Flow
+from cosyserve.models.vocoder.hift import HiFT
+from tests.golden.fill import fill
+from tests.golden.weights import filled_flow, filled_vocoder
+
+TOKENS = 50
+
+
+@pytest.fixture(scope="module")
+def networks() -> tuple[Flow, HiFT]:
+    unet = UNetConfig("unet", 32, 2, 16, 1, 2)
+    config = FlowConfig(EncoderConfig(64, 4, 96, 2, 1), unet, speech_tokens=TOKENS, steps=4)
+    flow = filled_flow(config, 0, fill).requires_grad_(False)
+    vocoder = filled_vocoder(VocoderConfig(base=32, f0_channels=32), 0, fill)
+    return flow, vocoder.requires_grad_(False)
+
+
+def voice(seed: int, prompt: int) -> Voice:
+    random = np.random.default_rng(seed)
+    return Voice(
+        "",
+        random.integers(0, TOKENS, prompt, dtype=np.int32),
+        random.standard_normal((2 * prompt, 80), np.float32),
+        random.standard_normal(192, np.float32),
+    )
+
+
+def tokens(seed: int, count: int) -> list[int]:
+    return np.random.default_rng(seed).integers(0, TOKENS, count).tolist()
+
+
+def static(networks: tuple[Flow, HiFT]) -> Token2Wav:
+    return Token2Wav(*networks, rows=(1, 2, 4), static=True)
+
+
+def begun(token2wav: Token2Wav, speeds: Sequence[float] = (1.0, 1.0, 1.2)) -> list[Voicing]:
+    return [
+        token2wav.begin(voice(seed, 10 * seed), with_prompt=True, seed=seed, speed=speed)
+        for seed, speed in enumerate(speeds)
+    ]
+
+
+def streamed(token2wav: Token2Wav, together: bool) -> list[Floats]:
+    """Three streams in three chunks each; the last ones have lengths of their own."""
+    voicings = begun(token2wav)
+    said: list[list[Floats]] = [[], [], []]
+    for chunk in range(3):
+        final = chunk == 2
+        counts = [33, 47, 38] if final else [28 + 25 * chunk - v.prompt_tokens for v in voicings]
+        rows = [tokens(seed, 80)[: max(9, count)] for seed, count in enumerate(counts)]
+        groups = [[0, 1, 2]] if together else [[0], [1], [2]]
+        for group in groups:
+            found = token2wav.start(
+                [voicings[i] for i in group],
+                [rows[i] for i in group],
+                [final] * len(group),
+                urgent=not chunk,
+            ).get()
+            for i, (samples, after) in zip(group, found, strict=True):
+                said[i].append(samples)
+                voicings[i] = after
+    return [np.concatenate(pieces) for pieces in said]
+
+
+def assert_same(ours: Floats, wanted: Floats) -> None:
+    """To 1e-4; where the source's phase wraps, its rounding is heard a bit more."""
+    assert len(ours) == len(wanted)
+    error = np.abs(ours - wanted)
+    assert np.sqrt(np.mean(error**2)) < 2e-5
+    assert error.max() < 1e-3
+
+
+def test_padded_streams_are_those_of_the_plain_modules(
+    networks: tuple[Flow, HiFT], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow_graphs, "SIZES", (56, 80))
+    monkeypatch.setattr(vocoder_graphs, "SIZES", (32, 104))
+    shapes = static(networks)
+    assert shapes.warm_up() == 2 * 3 + 2 * 3
+    plain = streamed(Token2Wav(*networks), together=False)
+    for found in (streamed(shapes, together=True), streamed(shapes, together=False)):
+        for ours, wanted in zip(found, plain, strict=True):
+            assert_same(ours, wanted)
+    assert max(np.abs(wave).max() for wave in plain) > 0.01
+
+
+def test_padded_whole_utterances_are_those_of_the_plain_modules(
+    networks: tuple[Flow, HiFT],
+) -> None:
+    rows = [tokens(seed, count) for seed, count in enumerate((12, 30, 21))]
+    plain, padded = Token2Wav(*networks), static(networks)
+    wanted = [plain.whole([v], [row])[0][0] for v, row in zip(begun(plain), rows, strict=True)]
+    for (ours, _), alone in zip(padded.whole(begun(padded), rows), wanted, strict=True):
+        assert_same(ours, alone)
+
+
+def test_what_fits_no_shape_is_computed_all_the_same(
+    networks: tuple[Flow, HiFT], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow_graphs, "SIZES", (16,))
+    monkeypatch.setattr(vocoder_graphs, "SIZES", (16,))
+    small, plain = static(networks), Token2Wav(*networks)
+    row = tokens(1, 20)
+    ((ours, _),) = small.whole(begun(small)[1:2], [row])
+    ((wanted, _),) = plain.whole(begun(plain)[1:2], [row])
+    assert_same(ours, wanted)
+
+
+def test_the_state_of_a_stream_outlives_the_buffers(networks: tuple[Flow, HiFT]) -> None:
+    """Others' chunks in between leave no trace."""
+    token2wav = static(networks)
+    first, other, _ = begun(token2wav)
+    ((_, after),) = token2wav.advance([first], [tokens(0, 28)], [False])
+    ((wanted, _),) = token2wav.advance([after], [tokens(0, 40)], [True])
+    token2wav.advance([other], [tokens(7, 18)], [False])
+    ((again, _),) = token2wav.advance([after], [tokens(0, 40)], [True])
+    np.testing.assert_array_equal(again, wanted)
+
+
+def test_broken_numbers_are_told(networks: tuple[Flow, HiFT]) -> None:
+    token2wav = static(networks)
+    voicing = begun(token2wav)[0]
+    broken = replace(voicing.flow.prompt, speaker=voicing.flow.prompt.speaker * torch.nan)
+    voicing = replace(voicing, flow=replace(voicing.flow, prompt=broken))
+    queued = token2wav.start([voicing], [tokens(0, 28)], [False], urgent=True)
+    with pytest.raises(CosyError, match="NaN"):
+        queued.get()

@@ -1,0 +1,193 @@
+"""Requests on their way to the scheduler: places, plans and text in pieces, from other threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cosyserve.contracts import AudioChunk, CosyError, InputError, OverloadError, SpeechRequest
+from cosyserve.engine.compute.generation import Generation
+from cosyserve.engine.scheduling.intake import Intake, Ticket
+from cosyserve.engine.scheduling.loop import Loop
+from cosyserve.engine.scheduling.scheduler import Scheduler
+from cosyserve.engine.scheduling.session import Utterance
+from cosyserve.models.lm.bistream import Bistream
+from cosyserve.text import byte_tokenizer
+from cosyserve.text.language import Language
+from cosyserve.text.numbers import Reader
+from tests.engine.mocks import CONFIG, VOICE, Humming, mock_scheduler, plan, request
+
+Heard = list[AudioChunk | CosyError]
+
+
+class Desk:
+    """A scheduler in its thread, whose plans can be held back."""
+
+    def __init__(self, slots: int = 2, waiting: int = 2) -> None:
+        self.scheduler, _, self.lm, _ = mock_scheduler(slots, waiting)
+        self.hold: dict[str, threading.Event] = {}
+        self.planned: list[str] = []
+        self.numbers: list[str] = []
+        self.scheduler.plan = self._plan
+        self.loop = Loop(self.scheduler)
+        self.intake = Intake(
+            self.loop, byte_tokenizer(), lambda text, _: self.numbers.append(text) or text
+        )
+        self._thread = threading.Thread(target=self.loop.run)
+        self._thread.start()
+
+    def open(self, asked: SpeechRequest) -> tuple[Ticket, Heard]:
+        heard: Heard = []
+        ticket = Ticket(self.intake, asked, heard.append)
+        ticket.open()
+        return ticket, heard
+
+    def ask(self, question: Callable[[Scheduler], Any]) -> Any:
+        answers: list[Any] = []
+        done = threading.Event()
+
+        def command(scheduler: Scheduler) -> None:
+            answers.append(question(scheduler))
+            done.set()
+
+        self.loop.submit(command)
+        assert done.wait(5)
+        return answers[0]
+
+    def wait(self, until: Callable[[], object], seconds: float = 5.0) -> None:
+        end = time.monotonic() + seconds
+        while not until():
+            assert time.monotonic() < end, "it never came"
+            time.sleep(0.001)
+
+    def close(self) -> None:
+        for event in self.hold.values():
+            event.set()
+        self.intake.close()
+        self.loop.stop()
+        self._thread.join()
+
+    def _read(self, text: str, language: Language) -> str:
+        self.numbers.append(text)
+        return text
+
+    def _plan(self, asked: SpeechRequest, read: Reader) -> list[Utterance]:
+        if not isinstance(asked.text, str):
+            return [arriving(asked)]
+        name = asked.text.partition(":")[0]
+        if name in self.hold:
+            assert self.hold[name].wait(10)
+            read("1", Language.ENGLISH)
+        self.planned.append(name)
+        if name == "bad":
+            raise InputError("bad text")
+        if name == "odd":
+            raise ZeroDivisionError
+        return plan(asked)
+
+
+def arriving(asked: SpeechRequest) -> Utterance:
+    def make(attempt: int) -> Generation:
+        return Generation(Bistream(CONFIG, [], []), asked.seed, asked.sampling, 10_000)
+
+    return Utterance(make(0), Humming("pieces"), asked.stream, make)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    found = Desk()
+    yield found
+    found.close()
+
+
+def final(heard: Heard) -> bool:
+    return bool(heard) and isinstance(heard[-1], AudioChunk) and heard[-1].final
+
+
+def test_a_slow_plan_holds_up_nobody(desk: Desk) -> None:
+    desk.hold["slow"] = threading.Event()
+    _, slow = desk.open(request("slow", 30))
+    _, quick = desk.open(request("quick", 30))
+    desk.wait(lambda: final(quick))
+    assert slow == []
+    desk.hold["slow"].set()
+    desk.wait(lambda: final(slow))
+    assert desk.ask(lambda scheduler: scheduler.idle)
+
+
+def test_plans_that_are_made_run_in_the_order_of_arrival(desk: Desk) -> None:
+    desk.hold["first"] = threading.Event()
+    _, first = desk.open(request("first", 5))
+    _, second = desk.open(request("second", 5))
+    desk.wait(lambda: final(second))
+    tickets = [desk.open(request(name, 5)) for name in ("a", "b")]
+    desk.hold["first"].set()
+    desk.wait(lambda: final(first) and all(final(heard) for _, heard in tickets))
+
+
+def test_a_session_that_is_being_planned_has_its_place(desk: Desk) -> None:
+    """Two slots and two that wait: the fifth is refused though nobody runs yet, and at once."""
+    desk.hold["held"] = threading.Event()
+    held = [desk.open(request("held", 5)) for _ in range(4)]
+    _, refused = desk.open(request("quick", 5))
+    desk.wait(lambda: refused)
+    assert isinstance(refused[0], OverloadError)
+    held[0][0].cancel()
+    _, welcome = desk.open(request("quick", 5))
+    desk.wait(lambda: final(welcome))
+    desk.hold["held"].set()
+    desk.wait(lambda: all(final(heard) for _, heard in held[1:]))
+    assert held[0][1] == []
+    assert desk.ask(lambda scheduler: scheduler.idle)
+
+
+def test_a_session_cancelled_while_it_is_planned_never_runs(desk: Desk) -> None:
+    desk.hold["slow"] = threading.Event()
+    tickets = [desk.open(request("slow", 5)) for _ in range(4)]
+    for ticket, _ in tickets:
+        ticket.cancel()
+    assert desk.ask(lambda scheduler: scheduler.idle)
+    desk.hold["slow"].set()
+    _, heard = desk.open(request("next", 5))
+    desk.wait(lambda: final(heard))
+    assert desk.numbers == desk.planned[:-1] == []  # the plan was given up, too
+    assert all(found == [] for _, found in tickets)
+
+
+@pytest.mark.parametrize(("name", "message"), [("bad", "bad text"), ("odd", "internal error")])
+def test_a_plan_that_fails_is_told(desk: Desk, name: str, message: str) -> None:
+    _, heard = desk.open(request(name, 5))
+    desk.wait(lambda: heard)
+    assert message in str(heard[0])
+    assert desk.ask(lambda scheduler: scheduler.idle)
+
+
+def test_text_in_pieces_comes_in_order_after_its_plan(desk: Desk) -> None:
+    ticket, heard = desk.open(SpeechRequest(iter(()), VOICE, stream=True))
+    for piece in ("one ", "two ", "three "):
+        ticket.push(piece)
+    ticket.end()
+
+    def text(scheduler: Scheduler) -> int:
+        return sum(session.text_tokens for session in scheduler.running)
+
+    desk.wait(lambda: heard or desk.ask(text) == len("one two three "))
+    ticket.cancel()
+    assert desk.ask(lambda scheduler: scheduler.idle)
+
+
+def test_too_much_text_in_pieces_ends_its_session_alone(desk: Desk) -> None:
+    ticket, heard = desk.open(SpeechRequest(iter(()), VOICE, stream=True))
+    _, other = desk.open(request("other", 200))
+    for _ in range(30):
+        ticket.push("many words and more " * 5)
+    desk.wait(lambda: heard and final(other))
+    assert isinstance(heard[-1], InputError)
+    assert "piece by piece" in str(heard[-1])
+    ticket.push("more")
+    ticket.end()
+    assert desk.ask(lambda scheduler: scheduler.idle)

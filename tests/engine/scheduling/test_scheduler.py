@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cosyserve.contracts import AudioChunk, CosyError, OverloadError, WorkerError
+from cosyserve.engine.scheduling.scheduler import Scheduler
+from tests.engine.mocks import mock_scheduler, request
+
+Heard = list[AudioChunk | CosyError]
+
+
+def run(scheduler: Scheduler, steps: int = 10_000) -> None:
+    for _ in range(steps):
+        if not scheduler.step():
+            return
+    raise AssertionError("never at rest")
+
+
+def seconds(heard: Heard) -> float:
+    return sum(len(c.samples) for c in heard if isinstance(c, AudioChunk)) / 24_000
+
+
+def test_sessions_join_and_leave_and_each_gets_its_own() -> None:
+    scheduler, _, lm, _ = mock_scheduler()
+    heard: dict[str, Heard] = {}
+    for name, tokens in (("a", 30), ("b", 100), ("c", 7)):
+        heard[name] = []
+        scheduler.open(request(name, tokens), heard[name].append)
+        scheduler.step()
+    run(scheduler)
+    assert {name: seconds(found) * 25 for name, found in heard.items()} == {
+        "a": pytest.approx(30),
+        "b": pytest.approx(100),
+        "c": pytest.approx(7),
+    }
+    assert all(found[-1].finish == "stop" for found in heard.values())
+    assert lm.rows == []
+    scheduler.check_idle()
+
+
+def test_first_chunks_go_first() -> None:
+    scheduler, token2wav, _, _ = mock_scheduler()
+    scheduler.open(request("old", 200), lambda _: None)
+    while not token2wav.calls:
+        scheduler.step()
+    token2wav.calls.clear()
+    scheduler.open(request("new", 26), lambda _: None)
+    while len(token2wav.calls) < 2:
+        scheduler.step()
+    run(scheduler)
+    first_new = next(i for i, names in enumerate(token2wav.calls) if "new" in names)
+    assert token2wav.calls[first_new] == ["new"]  # not in one call with later chunks
+
+
+def test_later_chunks_go_by_what_listeners_still_have() -> None:
+    scheduler, _, _, clock = mock_scheduler()
+    sessions = {n: scheduler.open(request(n, 60), lambda _: None) for n in ("rich", "poor")}
+    while not all(session.first_sent is not None for session in sessions.values()):
+        scheduler.step()
+    clock.now = 0.5
+    sessions["rich"].samples += 24_000
+    due = []
+    while len(due) < 2:
+        scheduler._admit()
+        scheduler._advance_lm()
+        due = scheduler._chunks.due(scheduler.running)
+    assert [session.utterances[0].voicing.name for session in due] == ["poor", "rich"]
+
+
+def test_cancelling_frees_everything_at_once() -> None:
+    scheduler, _, lm, _ = mock_scheduler(slots=2)
+    heard: Heard = []
+    running = scheduler.open(request("a", 500), heard.append)
+    waiting = [scheduler.open(request("b", 5), heard.append) for _ in range(3)]
+    for _ in range(3):
+        scheduler.step()
+    assert len(lm.rows) == 2
+    for session in (running, *waiting):
+        scheduler.cancel(session)
+    scheduler.check_idle()
+    before = len(heard)
+    run(scheduler)
+    assert len(heard) == before
+
+
+@given(st.lists(st.tuples(st.integers(1, 120), st.integers(0, 80)), min_size=1, max_size=12))
+def test_whoever_leaves_whenever_nothing_is_left(clients: list[tuple[int, int]]) -> None:
+    scheduler, _, _, _ = mock_scheduler(slots=3, waiting=20)
+    opened = [
+        (scheduler.open(request(str(i), tokens), lambda _: None), leaves)
+        for i, (tokens, leaves) in enumerate(clients)
+    ]
+    for step in range(400):
+        scheduler.step()
+        for session, leaves in opened:
+            if leaves == step:
+                scheduler.cancel(session)
+    scheduler.check_idle()
+
+
+def test_a_full_queue_refuses_at_once() -> None:
+    scheduler, _, _, _ = mock_scheduler(slots=1, waiting=2)
+    for _ in range(3):  # one runs, two wait
+        scheduler.open(request("a", 5), lambda _: None)
+    with pytest.raises(OverloadError) as refused:
+        scheduler.open(request("b", 5), lambda _: None)
+    assert refused.value.retry_after > 0
+    run(scheduler)
+    scheduler.open(request("c", 5), lambda _: None)
+
+
+def test_nobody_waits_longer_than_allowed() -> None:
+    """A queue may have room for more than can be served in good time."""
+    scheduler, _, _, clock = mock_scheduler(slots=1, waiting=50)
+    scheduler.max_wait = 10.0
+
+    def speak(sessions: int) -> None:
+        for _ in range(sessions):
+            scheduler.open(request("a", 5), lambda _: clock.pass_by(3.0))
+        run(scheduler)
+
+    for _ in range(20):  # while nobody waits, the pace is that of those who come
+        speak(1)
+    for _ in range(12):
+        scheduler.open(request("a", 5), lambda _: clock.pass_by(3.0))
+    while len(scheduler.waiting) > 6:
+        scheduler.step()
+    with pytest.raises(OverloadError) as refused:
+        scheduler.open(request("b", 5), lambda _: None)
+    assert refused.value.retry_after == pytest.approx(3.0 * len(scheduler.waiting), rel=0.2)
+    while 3.0 * len(scheduler.waiting) > 10.0:
+        scheduler.step()
+    scheduler.open(request("c", 5), lambda _: None)
+
+
+def test_nobody_is_refused_a_free_slot() -> None:
+    """However slow others were, and however many come in the moment before their plans are made."""
+    scheduler, _, _, clock = mock_scheduler(slots=4, waiting=50)
+    for _ in range(12):
+        scheduler.open(request("a", 5), lambda _: clock.pass_by(3.0))
+    run(scheduler)
+    for _ in range(4 + 1):
+        scheduler.enter(request("b", 5), lambda _: None)
+    with pytest.raises(OverloadError):  # behind one who waits already
+        scheduler.enter(request("b", 5), lambda _: None)
+
+
+def test_nobody_is_starved() -> None:
+    scheduler, _, _, _ = mock_scheduler(slots=2, waiting=50)
+    order: list[str] = []
+    for i in range(10):
+        scheduler.open(request(str(i), 20), lambda c, i=i: c.final and order.append(str(i)))
+    run(scheduler)
+    assert order == [str(i) for i in range(10)]
+
+
+def test_a_broken_session_does_not_take_others_along() -> None:
+    scheduler, token2wav, _, _ = mock_scheduler()
+    token2wav.broken = {"bad"}
+    heard: dict[str, Heard] = {"good": [], "bad": [], "fine": []}
+    for name, found in heard.items():
+        scheduler.open(request(name, 30), found.append)
+    run(scheduler)
+    assert seconds(heard["good"]) == seconds(heard["fine"]) == pytest.approx(30 / 25)
+    (error,) = heard["bad"]
+    assert "bad is broken" in str(error)
+    scheduler.check_idle()
+
+
+def test_an_lm_that_fails_ends_its_sessions_with_an_error() -> None:
+    scheduler, _, lm, _ = mock_scheduler()
+    heard: Heard = []
+    scheduler.open(request("a", 30), heard.append)
+    scheduler.step()
+    lm.step = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    scheduler.step()
+    (error,) = heard
+    assert isinstance(error, CosyError)
+    scheduler.check_idle()
+
+
+def test_a_request_that_cannot_be_planned_is_told_so() -> None:
+    scheduler, _, _, _ = mock_scheduler()
+    scheduler.plan = lambda *_: 1 / 0  # type: ignore[assignment, return-value]
+    with pytest.raises(CosyError, match="internal error"):
+        scheduler.open(request("a", 5), lambda _: None)
+    scheduler.check_idle()
+
+
+def test_nothing_said_is_tried_once_more_and_then_told() -> None:
+    scheduler, _, _, _ = mock_scheduler()
+    heard: Heard = []
+    session = scheduler.open(request("a", 0), heard.append)
+    run(scheduler)
+    (error,) = heard
+    assert "before it said anything" in str(error)
+    assert session.attempts == 1
+
+
+def test_silence_is_no_success() -> None:
+    scheduler, token2wav, _, _ = mock_scheduler()
+    token2wav.silent = {"a"}
+    heard: Heard = []
+    scheduler.open(request("a", 10, stream=False), heard.append)
+    run(scheduler)
+    (error,) = heard
+    assert "silent" in str(error)
+
+
+def test_a_second_attempt_begins_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler, token2wav, _, _ = mock_scheduler()
+    token2wav.silent = {"a"}
+    compute = token2wav._one
+
+    def once(*row: Any) -> Any:
+        found = compute(*row)
+        token2wav.silent.clear()
+        return found
+
+    monkeypatch.setattr(token2wav, "_one", once)
+    heard: Heard = []
+    scheduler.open(request("a", 10, stream=False), heard.append)
+    run(scheduler)
+    (chunk,) = heard
+    assert isinstance(chunk, AudioChunk)
+    assert (chunk.tokens, len(chunk.samples)) == (10, 9600)
+
+
+def test_a_long_text_is_spoken_in_order() -> None:
+    scheduler, _, _, _ = mock_scheduler()
+    heard: Heard = []
+    scheduler.open(request("a", "10+20+5"), heard.append)  # type: ignore[arg-type]
+    run(scheduler)
+    assert [c.tokens for c in heard if isinstance(c, AudioChunk)] == [10, 20, 5]
+    assert [c.finish for c in heard if isinstance(c, AudioChunk)] == [None, None, "stop"]
+
+
+def test_a_gpu_without_memory_is_a_clear_error() -> None:
+    scheduler, token2wav, _, _ = mock_scheduler()
+
+    def full(*row: Any, **options: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    token2wav.start = full  # type: ignore[method-assign]
+    heard: Heard = []
+    scheduler.open(request("a", 30), heard.append)
+    run(scheduler)
+    (error,) = heard
+    assert isinstance(error, WorkerError)
+    scheduler.check_idle()
+
+
+@pytest.mark.parametrize("part", ["lm", "token2wav"])
+def test_a_gpu_that_has_failed_ends_its_process(part: str) -> None:
+    scheduler, token2wav, lm, _ = mock_scheduler()
+
+    def failed(*row: Any, **options: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    heard: Heard = []
+    scheduler.open(request("a", 30), heard.append)
+    scheduler.step()
+    if part == "lm":
+        lm.step = failed  # type: ignore[method-assign]
+    else:
+        token2wav.start = failed  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="illegal memory"):
+        run(scheduler)
+    (error,) = heard
+    assert isinstance(error, WorkerError)

@@ -1,0 +1,331 @@
+"""An LM alone and a token2wav alone, joined: the speech of the engine in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cosyserve.audio import Audio
+from cosyserve.checkpoints.model import Model, assemble
+from cosyserve.checkpoints.testmodel import random_parts
+from cosyserve.contracts import (
+    AudioChunk,
+    CosyError,
+    Floats,
+    InputError,
+    LMRequest,
+    Mode,
+    OverloadError,
+    SpeechRequest,
+    SpeechTokens,
+    Voice,
+    WorkerError,
+)
+from cosyserve.engine.speak import speak
+from cosyserve.engine.split import pipeline
+from cosyserve.engine.split.lm_service import LMAlone
+from cosyserve.engine.split.pipeline import JoinedEngine
+from cosyserve.engine.split.token2wav_service import Token2WavAlone
+from cosyserve.voices.enroll import enroll
+
+TEXT = "The quick brown fox jumps over the lazy dog."
+LONG = " ".join(f"{TEXT} And it does so once more, number {n}." for n in ("one", "two", "three"))
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return assemble(random_parts())
+
+
+def weightless() -> Model:
+    return assemble(replace(random_parts(), states={}))
+
+
+@pytest.fixture(scope="module")
+def voice(model: Model) -> Voice:
+    noise = np.random.default_rng(0).standard_normal(3 * 24_000 + 11_520).astype(np.float32)
+    return enroll(model, Audio(0.1 * noise, 24_000), "A few words.", name="noise")
+
+
+@pytest.fixture(scope="module")
+def parts_alone(model: Model) -> Iterator[tuple[LMAlone, Token2WavAlone]]:
+    lm = LMAlone(model.need_lm()[0], slots=4, waiting=8)
+    token2wav = Token2WavAlone(*model.need_token2wav())
+    yield lm, token2wav
+    asyncio.run(lm.close())
+    asyncio.run(token2wav.close())
+
+
+@pytest.fixture(scope="module")
+def engine(parts_alone: tuple[LMAlone, Token2WavAlone]) -> JoinedEngine:
+    return JoinedEngine(weightless(), *parts_alone)
+
+
+async def heard(engine: JoinedEngine, request: SpeechRequest) -> list[AudioChunk]:
+    return [chunk async for chunk in engine.open(request)]
+
+
+def samples(chunks: list[AudioChunk]) -> Floats:
+    return np.concatenate([chunk.samples for chunk in chunks])
+
+
+def at_rest(parts_alone: tuple[LMAlone, Token2WavAlone]) -> bool:
+    lm, token2wav = parts_alone
+    return lm.queue.idle and not lm.queue.lm.rows and token2wav.open == 0
+
+
+async def comes_to_rest(parts_alone: tuple[LMAlone, Token2WavAlone]) -> None:
+    for _ in range(200):
+        if at_rest(parts_alone):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("something is still held")
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.integers(0, 2**40),
+    st.booleans(),
+    st.sampled_from([Mode.ZERO_SHOT, Mode.CROSS_LINGUAL, Mode.PRESET]),
+    st.sampled_from([1.0, 0.8, 1.5]),
+    st.sampled_from([TEXT, LONG]),
+)
+def test_the_speech_is_that_of_one_process(
+    model: Model,
+    engine: JoinedEngine,
+    voice: Voice,
+    seed: int,
+    stream: bool,
+    mode: Mode,
+    speed: float,
+    text: str,
+) -> None:
+    request = SpeechRequest(text, voice, mode=mode, seed=seed, speed=speed, stream=stream)
+    expected = list(speak(model, request))
+    found = asyncio.run(heard(engine, request))
+    assert [(c.index, c.tokens, c.finish, c.text_tokens) for c in found] == [
+        (c.index, c.tokens, c.finish, c.text_tokens) for c in expected
+    ]
+    assert [c.start for c in found] == pytest.approx([c.start for c in expected])
+    np.testing.assert_allclose(samples(found), samples(expected), atol=1e-3)
+
+
+def test_the_lm_rests_when_its_only_listener_has_a_first_piece(
+    parts_alone: tuple[LMAlone, Token2WavAlone],
+) -> None:
+    lm, _ = parts_alone
+    paced = LMRequest((5, 6, 7), (), 200, 200, first=8, every=8)
+
+    async def run() -> None:
+        pieces = lm.generate(paced)
+        await anext(pieces)
+        (row,) = lm.queue.lm.rows
+        await asyncio.sleep(0.2)
+        assert len(row.tokens) == 8
+        async for _ in lm.generate(replace(paced, seed=1, least=20, most=20)):
+            pass
+        assert len(row.tokens) > 8  # others' steps take it along
+        assert sum([len(piece.ids) async for piece in pieces]) == 200 - 8
+        await comes_to_rest(parts_alone)
+
+    asyncio.run(run())
+
+
+def test_sessions_share_both_parts_and_nothing_is_left(
+    model: Model,
+    engine: JoinedEngine,
+    voice: Voice,
+    parts_alone: tuple[LMAlone, Token2WavAlone],
+) -> None:
+    requests = [SpeechRequest(TEXT, voice, seed=seed, stream=True) for seed in range(8)]
+
+    async def run() -> list[list[AudioChunk]]:
+        found = await asyncio.gather(*(heard(engine, request) for request in requests))
+        await comes_to_rest(parts_alone)
+        return found
+
+    for request, found in zip(requests, asyncio.run(run()), strict=True):
+        np.testing.assert_allclose(samples(found), samples(list(speak(model, request))), atol=1e-3)
+
+
+@pytest.mark.parametrize("chunks", [0, 1, 2])
+def test_leaving_frees_both_parts(
+    engine: JoinedEngine, voice: Voice, parts_alone: tuple[LMAlone, Token2WavAlone], chunks: int
+) -> None:
+    async def leave() -> None:
+        async with aclosing(engine.open(SpeechRequest(LONG, voice, stream=True))) as found:
+            for _ in range(chunks):
+                await anext(found)
+        await comes_to_rest(parts_alone)
+
+    asyncio.run(leave())
+
+
+def test_cancelling_whoever_listens_frees_both_parts(
+    engine: JoinedEngine, voice: Voice, parts_alone: tuple[LMAlone, Token2WavAlone]
+) -> None:
+    async def run() -> None:
+        for pause in (0.0, 0.005, 0.02, 0.1):
+            task = asyncio.create_task(heard(engine, SpeechRequest(LONG, voice, stream=True)))
+            await asyncio.sleep(pause)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        await comes_to_rest(parts_alone)
+
+    asyncio.run(run())
+
+
+def test_a_full_lm_refuses_and_recovers(model: Model) -> None:
+    lm = LMAlone(model.need_lm()[0], slots=1, waiting=2)
+
+    async def ask() -> int:
+        return len([piece async for piece in lm.generate(LMRequest((1,), (), 100, 100))])
+
+    async def run() -> None:
+        found = await asyncio.gather(*(ask() for _ in range(5)), return_exceptions=True)
+        assert [type(item) for item in found] == [int] * 3 + [OverloadError] * 2
+        assert await ask() == 100
+        await lm.close()
+
+    asyncio.run(run())
+
+
+def test_what_the_lm_can_not_take_is_refused(model: Model) -> None:
+    lm = LMAlone(model.need_lm()[0], slots=1, waiting=1)
+
+    async def ask(request: LMRequest) -> None:
+        async with aclosing(lm.generate(request)) as pieces:
+            await anext(pieces)
+
+    async def run() -> None:
+        for request, complaint in (
+            (LMRequest((10**6,), (), 0, 5), "text ids"),
+            (LMRequest((1,), (-1,), 0, 5), "speech ids"),
+            (LMRequest((1,), (), 0, 10**6), "tokens can follow"),
+        ):
+            with pytest.raises(InputError, match=complaint):
+                await ask(request)
+        await ask(LMRequest((1,), (), 0, 5))
+        await lm.close()
+
+    asyncio.run(run())
+
+
+def test_pieces_come_as_they_are_wanted(model: Model) -> None:
+    lm = LMAlone(model.need_lm()[0], slots=1, waiting=1)
+
+    async def run() -> list[int]:
+        request = LMRequest((1, 2, 3), (), 40, 40, first=13, every=10)
+        sizes = [len(piece.ids) async for piece in lm.generate(request)]
+        await lm.close()
+        return sizes
+
+    assert asyncio.run(run()) == [13, 10, 10, 7]
+
+
+class ScriptedLM:
+    """Says what it is told, one answer per request."""
+
+    def __init__(self, *answers: list[SpeechTokens] | Exception | None) -> None:
+        self.answers = list(answers)
+        self.asked: list[LMRequest] = []
+
+    async def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
+        self.asked.append(request)
+        answer = self.answers.pop(0)
+        if answer is None:
+            await asyncio.sleep(3600)
+        if isinstance(answer, Exception):
+            raise answer
+        for piece in answer or ():
+            yield piece
+
+    async def close(self) -> None: ...
+
+
+class ScriptedToken2Wav:
+    """As loud as it is told, one number per utterance."""
+
+    def __init__(self, *loud: float) -> None:
+        self.loud, self.open = list(loud), 0
+
+    def begin(
+        self, voice: Voice, *, with_prompt: bool, seed: int, speed: float, stream: bool
+    ) -> ScriptedToken2Wav:
+        self.open += 1
+        return self
+
+    async def advance(self, tokens: Sequence[int], *, final: bool) -> Floats:
+        return np.full(960 * len(tokens), self.loud[0], np.float32)
+
+    async def close(self) -> None:
+        self.open -= 1
+        self.loud.pop(0)
+
+
+SPOKEN = [SpeechTokens((1, 2, 3)), SpeechTokens((4,), "stop")]
+
+
+@pytest.mark.parametrize(
+    ("answers", "loud"),
+    [
+        ([[SpeechTokens((), "stop")], SPOKEN], [0.0, 0.5]),
+        ([[SpeechTokens((1,), "error")], SPOKEN], [0.0, 0.5]),
+        ([[SpeechTokens((1,) * 20, "length")], SPOKEN], [0.0, 0.5]),
+        ([SPOKEN, SPOKEN], [0.0, 0.5]),
+    ],
+    ids=["empty", "nan", "endless", "silent"],
+)
+def test_a_failed_attempt_is_made_again_with_another_seed(
+    voice: Voice, answers: list[list[SpeechTokens]], loud: list[float]
+) -> None:
+    lm, token2wav = ScriptedLM(*answers), ScriptedToken2Wav(*loud)
+    engine = JoinedEngine(weightless(), lm, token2wav)
+    (chunk,) = asyncio.run(heard(engine, SpeechRequest(TEXT, voice)))
+    assert chunk.finish == "stop"
+    assert chunk.tokens == 4
+    first, second = lm.asked
+    assert first.seed != second.seed
+    assert token2wav.open == 0
+
+
+@pytest.mark.parametrize(
+    ("answers", "error", "complaint"),
+    [
+        ([[SpeechTokens((), "stop")]] * 2, CosyError, "ended before"),
+        ([OverloadError("full", 1.0)], OverloadError, "full"),
+        ([[SpeechTokens((1,))]], WorkerError, "left in the middle"),
+        ([None], WorkerError, "silent for"),
+    ],
+    ids=["twice", "full", "gone", "stuck"],
+)
+def test_a_failure_that_stays_is_told_and_nothing_is_held(
+    voice: Voice,
+    answers: list[list[SpeechTokens] | Exception | None],
+    error: type[CosyError],
+    complaint: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipeline, "PATIENCE", 0.05)
+    token2wav = ScriptedToken2Wav(0.0, 0.0)
+    engine = JoinedEngine(weightless(), ScriptedLM(*answers), token2wav)
+    with pytest.raises(error, match=complaint):
+        asyncio.run(heard(engine, SpeechRequest(TEXT, voice)))
+    assert token2wav.open == 0
+
+
+def test_what_can_not_be_asked_is_refused(engine: JoinedEngine, voice: Voice) -> None:
+    for request, complaint in (
+        (SpeechRequest("...", voice), "nothing to say"),
+        (SpeechRequest(iter(["a"]), voice), "text in pieces"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            asyncio.run(heard(engine, request))

@@ -1,0 +1,158 @@
+"""Text that arrives piece by piece, in this process and through a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import numpy as np
+import pytest
+
+from cosyserve.checkpoints.model import assemble
+from cosyserve.checkpoints.testmodel import random_parts
+from cosyserve.contracts import AudioChunk, Engine, InputError, Mode, SpeechRequest, WorkerError
+from cosyserve.engine.in_process import LocalEngine
+from cosyserve.engine.speak import speak
+from cosyserve.engine.workers.client import WorkerEngine, WorkerOptions
+
+WORDS = ["The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog."]
+Story = Callable[[Engine], Awaitable[None]]
+
+
+async def pieces(*words: str, after: float = 0.0) -> AsyncIterator[str]:
+    for word in words:
+        await asyncio.sleep(after)
+        yield word + " "
+
+
+def request(engine: Engine, text: AsyncIterator[str]) -> SpeechRequest:
+    return SpeechRequest(text, engine.model.voices["default"], Mode.PRESET, seed=3, stream=True)
+
+
+async def listen(chunks: AsyncIterator[AudioChunk]) -> list[AudioChunk]:
+    return [chunk async for chunk in chunks]
+
+
+async def at_rest(engine: Engine) -> None:
+    async with asyncio.timeout(5):
+        while engine.stats().running or engine.stats().waiting:
+            await asyncio.sleep(0.01)
+
+
+async def spoken_as_it_arrives(engine: Engine) -> None:
+    sent: list[int] = []
+
+    async def slowly() -> AsyncIterator[str]:
+        for number, word in enumerate(WORDS * 6):
+            sent.append(number)
+            yield word + " "
+            await asyncio.sleep(0.02)
+
+    chunks = engine.open(request(engine, slowly()))
+    first = await anext(chunks)
+    assert len(sent) < 6 * len(WORDS)
+    rest = await listen(chunks)
+    assert rest[-1].finish in ("stop", "length")
+    assert rest[-1].text_tokens > 100
+    assert first.index == 0
+
+
+async def is_what_one_hears_alone(engine: Engine) -> None:
+    model = assemble(random_parts())
+    whole = (word + " " for word in WORDS)
+    asked = SpeechRequest(whole, engine.model.voices["default"], Mode.PRESET, seed=3, stream=True)
+    alone = np.concatenate([chunk.samples for chunk in speak(model, asked)])
+    heard = await listen(engine.open(request(engine, pieces(*WORDS))))
+    np.testing.assert_allclose(np.concatenate([chunk.samples for chunk in heard]), alone, atol=1e-3)
+
+
+async def ends_when_its_listener_leaves(engine: Engine) -> None:
+    closed = asyncio.Event()
+
+    async def silent() -> AsyncIterator[str]:
+        try:
+            yield "One "
+            await asyncio.sleep(60)
+        finally:
+            closed.set()
+
+    chunks = engine.open(request(engine, silent()))
+    task = asyncio.create_task(anext(chunks))
+    await asyncio.sleep(0.2)
+    task.cancel()
+    await asyncio.wait([task])
+    await chunks.aclose()
+    assert closed.is_set()
+    await at_rest(engine)
+
+
+async def tells_what_its_producer_raises(engine: Engine) -> None:
+    async def broken() -> AsyncIterator[str]:
+        yield "One "
+        raise KeyError("the producer's own")
+
+    with pytest.raises(KeyError, match="producer's own"):
+        await listen(engine.open(request(engine, broken())))
+    await at_rest(engine)
+
+
+async def may_be_nothing(engine: Engine) -> None:
+    heard = await asyncio.gather(
+        listen(engine.open(request(engine, pieces()))), return_exceptions=True
+    )
+    assert heard  # speech or an error, but an end
+    await at_rest(engine)
+
+
+async def must_be_asynchronous(engine: Engine) -> None:
+    with pytest.raises(InputError, match="asynchronous"):
+        await listen(engine.open(request(engine, iter(WORDS))))  # type: ignore[arg-type]
+    await at_rest(engine)
+
+
+async def refuses_special_tokens(engine: Engine) -> None:
+    with pytest.raises(InputError, match="tokens"):
+        await listen(engine.open(request(engine, pieces(*["many more words"] * 400))))
+    await at_rest(engine)
+
+
+STORIES = (
+    spoken_as_it_arrives,
+    is_what_one_hears_alone,
+    ends_when_its_listener_leaves,
+    tells_what_its_producer_raises,
+    may_be_nothing,
+    must_be_asynchronous,
+    refuses_special_tokens,
+)
+
+
+def test_in_this_process() -> None:
+    async def run() -> None:
+        engine = LocalEngine(assemble(random_parts()), slots=2)
+        for story in STORIES:
+            await story(engine)
+        await engine.close()
+
+    asyncio.run(run())
+
+
+def test_through_a_worker() -> None:
+    async def run() -> None:
+        engine = WorkerEngine(WorkerOptions("test", device="cpu", threads=1, slots=2))
+        await engine.start()
+        try:
+            for story in STORIES:
+                await story(engine)
+            chunks = engine.open(request(engine, pieces("One", after=0.3)))
+            waiting = asyncio.create_task(listen(chunks))
+            await asyncio.sleep(0.1)
+            os.kill(engine.pids[0], signal.SIGKILL)
+            with pytest.raises(WorkerError):
+                await waiting
+        finally:
+            await engine.close()
+
+    asyncio.run(run())

@@ -1,0 +1,224 @@
+"""Worker processes: real ones, killed for real."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cosyserve.checkpoints.model import assemble
+from cosyserve.checkpoints.testmodel import random_parts
+from cosyserve.contracts import (
+    AudioChunk,
+    CheckpointError,
+    CosyError,
+    InputError,
+    Mode,
+    OverloadError,
+    SpeechRequest,
+    Voice,
+    VoiceError,
+    WorkerError,
+)
+from cosyserve.engine.in_process import LocalEngine
+from cosyserve.engine.workers import client
+from cosyserve.engine.workers.client import WorkerEngine, WorkerOptions
+from cosyserve.engine.workers.messages import Chunk, Failed, Open, frame, from_worker, to_worker
+from cosyserve.engine.workers.pool import WorkerPool
+from cosyserve.voices.mirror import voice_bytes
+from cosyserve.voices.shipped import describe
+from tests.engine.mocks import VOICE
+
+TEXT = "The quick brown fox jumps over the lazy dog."
+OPTIONS = WorkerOptions("test", device="cpu", threads=1, slots=4, waiting=2)
+
+
+def request(engine: WorkerPool | LocalEngine, text: str = TEXT, seed: int = 0) -> SpeechRequest:
+    return SpeechRequest(text, engine.model.voices["default"], Mode.PRESET, seed=seed, stream=True)
+
+
+async def listen(chunks: AsyncIterator[AudioChunk]) -> np.ndarray:
+    return np.concatenate([chunk.samples async for chunk in chunks])
+
+
+def with_workers(count: int, story: Callable[[WorkerPool], Awaitable[None]]) -> None:
+    async def run() -> None:
+        pool = WorkerPool([WorkerEngine(OPTIONS) for _ in range(count)])
+        await pool.start()
+        try:
+            await story(pool)
+        finally:
+            await pool.close()
+        assert all(p.poll() is not None for worker in pool.workers for p in worker._processes)
+
+    asyncio.run(run())
+
+
+def test_a_life_of_a_worker() -> None:
+    async def story(pool: WorkerPool) -> None:
+        assert pool.model.speech is False
+        local = LocalEngine(assemble(random_parts()), slots=2)
+        here = await listen(local.open(request(local, seed=5)))
+        await local.close()
+        there = await listen(pool.open(request(pool, seed=5)))
+        np.testing.assert_allclose(there, here, atol=1e-3)
+
+        together = [listen(pool.open(request(pool, seed=seed))) for seed in range(4)]
+        assert all(len(wave) for wave in await asyncio.gather(*together))
+
+        with pytest.raises(InputError, match="nothing to say"):
+            await listen(pool.open(request(pool, "...")))
+        with pytest.raises(VoiceError, match="embedding"):
+            await listen(pool.open(SpeechRequest(TEXT, VOICE, Mode.PRESET)))
+
+        crowd = [asyncio.create_task(listen(pool.open(request(pool)))) for _ in range(16)]
+        found = await asyncio.gather(*crowd, return_exceptions=True)
+        refused = [item for item in found if isinstance(item, OverloadError)]
+        assert refused
+        assert all(error.retry_after > 0 for error in refused)
+        assert len(refused) + sum(isinstance(item, np.ndarray) for item in found) == 16
+
+        noise = np.random.default_rng(0).standard_normal(48_000).astype(np.float32) * 0.1
+        about = {"name": "n", "language": "", "consent": "me"}
+        voice = await pool.embed(noise, 24_000, "words", **about)
+        assert len(voice.speech_tokens) == 50
+        with pytest.raises(CosyError, match="at most 30 s"):
+            await pool.embed(np.zeros(24_000 * 31, np.float32), 24_000, "", **about)
+
+        for leave_after in (0, 1):
+            chunks = pool.open(request(pool, TEXT * 6))
+            for _ in range(leave_after):
+                await anext(chunks)
+            await chunks.aclose()
+        await asyncio.sleep(0.5)
+        assert (pool.stats().running, pool.stats().waiting) == (0, 0)
+
+    with_workers(1, story)
+
+
+def test_a_killed_worker_ends_its_streams_and_comes_back() -> None:
+    async def story(pool: WorkerPool) -> None:
+        (worker,) = pool.workers
+        streams = [
+            asyncio.create_task(listen(pool.open(request(pool, TEXT * 3)))) for _ in range(4)
+        ]
+        await asyncio.sleep(0.3)
+        os.kill(worker.pids[0], signal.SIGKILL)
+        begun = time.monotonic()
+        found = await asyncio.gather(*streams, return_exceptions=True)
+        assert time.monotonic() - begun < 1.0
+        assert all(isinstance(error, WorkerError) for error in found)
+        assert not pool.stats().ready
+        with pytest.raises(WorkerError, match="being started"):
+            await listen(pool.open(request(pool)))
+        while not pool.stats().ready:
+            assert time.monotonic() - begun < 30
+            await asyncio.sleep(0.05)
+        assert len(await listen(pool.open(request(pool))))
+
+    with_workers(1, story)
+
+
+def test_a_voice_travels_once_until_it_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    brought: list[bool] = []
+
+    def note(number: int, asked: SpeechRequest, voice: bytes | None) -> Open:
+        brought.append(voice is not None)
+        return Open.of(number, asked, voice)
+
+    monkeypatch.setattr(client, "Open", SimpleNamespace(of=note))
+
+    async def run() -> None:
+        model = describe(assemble(random_parts()))
+        size = len(voice_bytes(replace(model.voices["default"], name="a")))
+        engine = WorkerEngine(replace(OPTIONS, voice_cache_bytes=2 * size))
+        await engine.start()
+        default = engine.model.voices["default"]
+        voices = [replace(default, name=name) for name in ("a", "b", "c")]
+        large = replace(default, prompt_text="x" * 3 * size)
+
+        async def say(voice: Voice) -> None:
+            asked = SpeechRequest("Hi.", voice, Mode.PRESET, stream=True)
+            assert len(await listen(engine.open(asked)))
+
+        try:
+            for voice in (voices[0], voices[0], voices[1], voices[0]):
+                await say(voice)
+            assert brought == [True, False, True, False]
+            brought.clear()
+            for voice in (voices[2], voices[0], voices[1]):  # b made room for c, c for b
+                await say(voice)
+            assert brought == [True, False, True]
+            brought.clear()
+            await asyncio.gather(*(say(voice) for voice in (large, large, voices[0])))
+            assert brought == [True, True, False]  # too large to be kept
+            brought.clear()
+            os.kill(engine.pids[0], signal.SIGKILL)
+            while engine.stats().ready:
+                await asyncio.sleep(0.01)
+            while not engine.stats().ready:
+                await asyncio.sleep(0.05)
+            await say(voices[0])
+            assert brought == [True]
+        finally:
+            await engine.close()
+
+    asyncio.run(run())
+
+
+def test_a_request_goes_to_the_worker_with_the_least_to_do() -> None:
+    async def story(pool: WorkerPool) -> None:
+        streams = [asyncio.create_task(listen(pool.open(request(pool)))) for _ in range(4)]
+        await asyncio.sleep(0.1)
+        assert [len(worker._pending) for worker in pool.workers] == [2, 2]
+        await asyncio.gather(*streams)
+        os.kill(pool.workers[0].pids[0], signal.SIGKILL)
+        while pool.workers[0].stats().ready:
+            await asyncio.sleep(0.02)
+        assert pool.stats().ready
+        assert len(await listen(pool.open(request(pool))))
+
+    with_workers(2, story)
+
+
+def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
+    async def run() -> None:
+        engine = WorkerEngine(WorkerOptions(str(tmp_path)))
+        with pytest.raises(CheckpointError, match="not a model folder"):
+            await engine.start()
+        await engine.close()
+
+    asyncio.run(run())
+
+
+def test_the_gateways_side_imports_no_torch() -> None:
+    code = "import cosyserve.engine.workers.client, sys; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_messages_survive_the_journey() -> None:
+    asked = SpeechRequest("Hi", VOICE, Mode.INSTRUCT, "Slowly", 0.5, 7, True, False, language="en")
+    back = to_worker.decode(frame(Open.of(3, asked, None))[4:])
+    assert isinstance(back, Open)
+    again = back.request(VOICE)
+    assert again.text == "Hi"
+    assert (again.mode, again.instruction, again.speed) == (Mode.INSTRUCT, "Slowly", 0.5)
+    assert (again.seed, again.stream, again.normalise) == (7, True, False)
+    assert again.language == "en"
+    chunk = AudioChunk(np.arange(5, dtype=np.float32), 2, 0.5, 9, "stop", 11)
+    heard = from_worker.decode(frame(Chunk.of(1, chunk))[4:]).chunk()
+    assert np.array_equal(heard.samples, chunk.samples)
+    assert (heard.index, heard.tokens, heard.finish, heard.text_tokens) == (2, 9, "stop", 11)
+    for error in (InputError("a"), OverloadError("b", 3.0), CosyError("c"), VoiceError("d")):
+        told = from_worker.decode(frame(Failed.of(1, error))[4:]).error()
+        assert (type(told), str(told)) == (type(error), str(error))

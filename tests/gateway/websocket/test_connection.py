@@ -1,0 +1,351 @@
+"""The WebSocket: text in, audio out, in good order and in bad."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import time
+
+import httpx
+import pytest
+
+from cosyserve.audio import MEDIA_TYPES, AudioFormat, encode
+from cosyserve.audio.formats import output_rate
+from cosyserve.contracts import CosyError, InputError, OverloadError, WorkerError
+from tests.gateway.serving import Running
+from tests.gateway.talking import STREAM, close_code, talking
+from tests.gateway.test_speech import RECORDING, check_heard
+from tests.gateway.test_status import samples
+
+TEXT = "Every letter comes alone."
+
+
+@pytest.mark.parametrize("audio_format", AudioFormat)
+def test_pieces_are_spoken_as_the_whole_is_over_http(
+    server: Running, audio_format: AudioFormat
+) -> None:
+    with talking(server.url) as talk:
+        heard = talk.say(*TEXT, response_format=audio_format, seed=3, speed=1.5)
+    started, done = heard.events
+    whole = server.say(input=TEXT, response_format=audio_format, seed=3, speed=1.5)
+    if audio_format is not AudioFormat.OPUS:  # an Ogg stream has a serial number of its own
+        assert heard.audio == whole.content
+    check_heard(heard.audio, audio_format, server.engine)
+    assert server.engine.texts[0] == TEXT
+    spoken, asked = server.engine.requests
+    assert (spoken.seed, spoken.speed, spoken.mode) == (asked.seed, asked.speed, asked.mode)
+    assert started == {
+        "type": "started",
+        "request_id": done["request_id"],
+        "content_type": MEDIA_TYPES[audio_format],
+        "sample_rate": output_rate(audio_format),
+    }
+    assert done == {
+        "type": "done",
+        "request_id": started["request_id"],
+        "finish_reason": "stop",
+        "usage": {"input_tokens": 7, "output_tokens": 40, "total_tokens": 47},
+    }
+
+
+def test_audio_comes_while_the_text_does(server: Running) -> None:
+    with talking(server.url) as talk:
+        talk.start()
+        assert talk.hear("started")
+        assert server.engine.open_sessions == 0  # nothing is held before there is text
+        talk.text("One ")
+        assert talk.socket.recv(timeout=5)
+        talk.text("two.")
+        talk.send("end")
+        assert talk.hear().last["finish_reason"] == "stop"
+    assert server.engine.texts == ["One two."]
+
+
+def test_utterances_follow_each_other(server: Running) -> None:
+    with talking(server.url, additional_headers={"x-request-id": "call-7"}) as talk:
+        for number, audio_format in enumerate(("pcm", "wav", "pcm", "flac"), start=1):
+            heard = talk.say(f"Number {number}.", response_format=audio_format)
+            check_heard(heard.audio, AudioFormat(audio_format), server.engine)
+            assert heard.last["request_id"] == f"call-7.{number}"
+    assert server.engine.texts == [f"Number {number}." for number in range(1, 5)]
+
+
+def test_fields_of_our_own(server: Running) -> None:
+    with talking(server.url) as talk:
+        reference = base64.b64encode(RECORDING).decode()
+        fields = {"reference_audio": reference, "reference_text": "Hum.", "sample_rate": 16_000}
+        heard = talk.say(language="en", **fields)
+    assert heard.events[0]["sample_rate"] == 16_000
+    assert len(heard.audio) == len(server.engine.samples) * 2 // 3 * 2
+    (request,) = server.engine.requests
+    assert (request.voice.prompt_text, request.language) == ("Hum.", "en")
+
+
+def test_large_chunks_come_in_small_frames(server: Running) -> None:
+    server.behave(chunks=2, chunk_tokens=1000)  # two megabytes each; clients take one
+    with talking(server.url) as talk:
+        heard = talk.say()
+    assert heard.audio == encode(server.engine.samples, AudioFormat.PCM)
+    assert max(heard.frames) <= 1 << 16
+
+
+def test_cancelling_at_every_stage(server: Running) -> None:
+    server.behave(delay=30.0)
+    with talking(server.url) as talk:
+        for stage in range(4):
+            talk.start()
+            if stage > 0:
+                talk.hear("started")
+            if stage > 1:
+                talk.text("Hello.")
+            if stage > 2:
+                assert talk.socket.recv(timeout=5)
+            talk.send("cancel")
+            done = talk.hear().last
+            assert (done["type"], done["finish_reason"]) == ("done", "cancelled")
+            assert done["usage"]["output_tokens"] in ((0,), (0,), (0, 10), (10,))[stage]
+            assert server.engine.open_sessions == 0
+            talk.text("What", "is", "left.")  # was on its way: no mistake
+            talk.send("end")
+        server.behave()
+        assert talk.say().last["finish_reason"] == "stop"
+    assert server.engine.sessions == 1
+
+
+def test_cancelling_too_late(server: Running) -> None:
+    with talking(server.url) as talk:
+        for _ in range(3):
+            talk.start()
+            talk.text("Hello.")
+            talk.send("end")
+            talk.send("cancel")
+            talk.send("cancel")
+            assert talk.hear().last["finish_reason"] in ("stop", "cancelled")
+            talk.send("cancel")
+        assert talk.say().last["finish_reason"] == "stop"
+
+
+def test_cancelling_against_the_end(server: Running) -> None:
+    """However close they come, there is one end, and nothing behind it."""
+    server.behave(chunks=2, chunk_tokens=1, delay=0.01)
+    ends = set()
+    with talking(server.url) as talk:
+        for turn in range(60):
+            talk.start()
+            talk.text("Hello.")
+            talk.send("end")
+            talk.hear("started")
+            time.sleep(turn * 0.0004)
+            talk.send("cancel")
+            ends.add(talk.hear().last["finish_reason"])
+        with pytest.raises(TimeoutError):
+            talk.socket.recv(timeout=0.1)
+    assert ends == {"stop", "cancelled"}
+
+
+START = {"type": "start", "model": "tts-1", "response_format": "pcm"}
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "param"),
+    [
+        ({"type": "text", "text": "a"}, "out_of_order", "type"),
+        ({"type": "end"}, "out_of_order", "type"),
+        ({"type": "flush"}, "invalid_value", "type"),
+        ({"type": "x" * 100_000}, "invalid_value", "type"),
+        ({"type": None}, "invalid_value", "type"),
+        ({}, "invalid_value", "type"),
+        ({"type": "text"}, "invalid_value", "text"),
+        ({"type": "text", "text": 5}, "invalid_value", "text"),
+        ({"type": "text", "text": "a", "more": 1}, "invalid_value", "more"),
+        ({"type": "end", "more": 1}, "invalid_value", "more"),
+        ({"type": "start"}, "invalid_value", "model"),
+        (START | {"input": "a"}, "invalid_value", "input"),
+        (START | {"stream_format": "sse"}, "invalid_value", "stream_format"),
+        (START | {"speed": 9}, "invalid_value", "speed"),
+        (START | {"voice": {}}, "invalid_value", "voice"),
+        (START | {"reference_audio": "???"}, "invalid_value", "reference_audio"),
+        ([], "invalid_value", "type"),
+        (None, "invalid_value", "type"),
+        (b"\0" * 100, "invalid_json", None),
+        ("", "invalid_json", None),
+        ("{", "invalid_json", None),
+        ("[" * 100_000, "invalid_json", None),
+        ('{"type": "text", "text": "\\ud800"}', "invalid_json", None),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_messages_that_are_refused(
+    server: Running, message: object, code: str, param: str | None
+) -> None:
+    sent = message if isinstance(message, str | bytes) else json.dumps(message)
+    with talking(server.url) as talk:
+        talk.socket.send(sent)
+        refused = talk.hear().last
+        assert refused["request_id"] is None
+        assert (refused["error"]["code"], refused["error"]["param"]) == (code, param)
+        assert 0 < len(refused["error"]["message"]) < 500
+        assert talk.say().last["finish_reason"] == "stop"
+
+
+def test_refused_messages_do_not_disturb_who_speaks(server: Running) -> None:
+    with talking(server.url) as talk:
+        talk.start()
+        talk.text("One ")
+        talk.start(response_format="wav")
+        talk.socket.send(b"\0")
+        talk.text("two.")
+        talk.send("end")
+        talk.text("three")
+        talk.send("end")
+        heard = talk.hear("done")
+        told = [e["error"]["message"] for e in heard.events if e["type"] == "error"]
+        assert [message[:10] for message in told[:2]] == ["one uttera", "send JSON "]
+        assert heard.audio == encode(server.engine.samples, AudioFormat.PCM)
+        assert server.engine.texts == ["One two."]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param"),
+    [
+        ({"model": "gpt-5"}, "model_not_found", "model"),
+        ({"voice": "nobody"}, "voice_not_found", "voice"),
+        ({"mode": "instruct"}, "invalid_input", None),
+        ({"sample_rate": 44_100, "response_format": "opus"}, "invalid_audio", None),
+        ({"reference_audio": "AAAA"}, "invalid_audio", None),
+    ],
+)
+def test_a_start_that_cannot_be(
+    server: Running, fields: dict[str, object], code: str, param: str | None
+) -> None:
+    with talking(server.url) as talk:
+        talk.start(**fields)
+        talk.text(*TEXT)
+        talk.send("end")
+        refused = talk.hear().last
+        assert (refused["error"]["code"], refused["error"]["param"]) == (code, param)
+        assert refused["request_id"].endswith(".1")
+        assert talk.say().last["finish_reason"] == "stop"  # no complaint about the letters
+    assert server.engine.sessions == 1
+
+
+@pytest.mark.parametrize("pieces", [(), ("",), (" ", "\n")])
+def test_nothing_to_say(server: Running, pieces: tuple[str, ...]) -> None:
+    with talking(server.url) as talk:
+        talk.start()
+        talk.text(*pieces)
+        talk.send("end")
+        assert talk.error()["message"] == "the text holds nothing to say"
+        assert talk.say(*pieces, "Now.").last["type"] == "done"
+    assert server.engine.texts == ["".join(pieces) + "Now."]
+
+
+@pytest.mark.parametrize("error_at", [0, 2])
+@pytest.mark.parametrize(
+    ("error", "code", "retry_after"),
+    [
+        (WorkerError("died"), "engine_unavailable", 1),
+        (OverloadError("full", 2.5), "overloaded", 3),
+        (InputError("can't"), "invalid_input", None),
+        (CosyError("failed"), "engine_failed", None),
+        (RuntimeError("secret"), "internal", None),
+    ],
+)
+def test_an_engine_that_fails(
+    server: Running, error: Exception, code: str, retry_after: int | None, error_at: int
+) -> None:
+    server.behave(error=error, error_at=error_at)
+    with talking(server.url) as talk:
+        talk.start()
+        talk.text("Hello.")
+        told = talk.hear().last
+        assert (told["error"]["code"], told["retry_after"]) == (code, retry_after)
+        assert told["request_id"].endswith(".1")
+        assert "secret" not in str(told)
+        assert server.engine.open_sessions == 0
+        talk.text("more")
+        server.behave()
+        assert talk.say().last["finish_reason"] == "stop"
+
+
+def test_the_engines_nan_is_not_the_clients_fault(server: Running) -> None:
+    server.behave(poison=True)
+    with talking(server.url) as talk:
+        assert talk.say().last["error"]["code"] == "engine_failed"
+
+
+def test_a_speech_that_ends_before_its_text(server: Running) -> None:
+    server.behave(finish="length")
+    with talking(server.url) as talk:
+        talk.start()
+        talk.text("Hello.")
+        assert talk.hear().last["finish_reason"] == "length"
+        talk.text("More of it.")
+        talk.send("end")
+        server.behave()
+        assert talk.say().last["finish_reason"] == "stop"
+
+
+def test_metrics_and_the_log(server: Running, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "cosyserve.gateway")
+    before = samples(server.http.get("/metrics").text)
+    with talking(server.url) as talk:
+        talk.start()
+        talk.hear("started")
+        time.sleep(0.5)
+        talk.text("My secret.")
+        talk.send("end")
+        talk.hear()
+        talk.text("out of order")
+        talk.error()
+        after = samples(server.http.get("/metrics").text)
+        talk.start(voice="nobody")
+        talk.error()
+        talk.socket.close()
+
+    def grown(*key: str) -> float:
+        return after.get(key, 0.0) - before.get(key, 0.0)
+
+    assert after["cosyserve_connections",] == 1
+    assert grown("cosyserve_first_audio_seconds_count") == 1
+    assert grown("cosyserve_first_audio_seconds_sum") < 0.4  # since there was text
+    assert grown("cosyserve_audio_seconds_total") == pytest.approx(1.6)
+    assert grown("cosyserve_request_seconds_count", STREAM, "200") == 1
+    assert grown("cosyserve_refusals_total", "out_of_order") == 1
+    assert grown("cosyserve_real_time_factor_count") == 0  # text sets the pace, not the engine
+    until = time.monotonic() + 2
+    while server.app.state.connections.count:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    lines = [json.loads(message) for message in caplog.messages]
+    spoken, refused, connection = (line for line in lines if line["path"] == STREAM)
+    assert connection["status"] == 101
+    assert spoken["request_id"] == connection["request_id"] + ".1"
+    assert refused["request_id"] == connection["request_id"] + ".2"
+    assert (spoken["characters"], spoken["finish"], spoken["status"]) == (10, "stop", 200)
+    assert (refused["error"], refused["status"]) == ("voice_not_found", 404)
+    assert "secret" not in caplog.text
+    assert samples(server.http.get("/metrics").text)["cosyserve_connections",] == 0
+
+
+def test_a_fault_of_ours_ends_the_connection_and_is_logged(
+    server: Running, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("cosyserve.gateway.websocket.text.ArrivingText.push", broken)
+    with talking(server.url) as talk:
+        talk.start()
+        talk.hear("started")
+        talk.text("Hello.")
+        assert close_code(talk.socket) == 1011
+    server.wait_until_idle()
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_without_an_upgrade(server: Running) -> None:
+    answer = httpx.get(server.url + STREAM)
+    assert (answer.status_code, answer.headers["upgrade"]) == (426, "websocket")
+    assert answer.json()["error"]["code"] == "upgrade_required"

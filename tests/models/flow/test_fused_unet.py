@@ -1,0 +1,116 @@
+"""The kernels of the flow compute what the plain U-Net computes: on a GPU, or interpreted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cosyserve.engine.compute.device_queue import Lane
+from cosyserve.engine.compute.flow_graphs import FlowSteps
+from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig
+from cosyserve.models.flow.cfm import schedule
+from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.flow.fused_unet import FusedUNet, fused, inputs
+from cosyserve.models.flow.masks import attention_bias, valid
+from cosyserve.models.flow.unet import UNet
+
+pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
+pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+MEL, FRAMES = 20, 70
+TIMES = [0.0, 0.1, 0.5]
+
+
+def kernels_of(unet: UNet, times: Sequence[float]) -> FusedUNet:
+    made = FusedUNet(unet, times)
+    if DEVICE == "cpu":  # the interpreter can't multiply bfloat16
+        made.exact = True
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _exact_reference() -> Iterator[None]:
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        yield
+
+
+@pytest.mark.parametrize("known", [0, 1, 2, 3])  # few rows, some, many, most
+@pytest.mark.parametrize(
+    ("dtype", "tolerance", "chunk"), [(torch.float32, 1e-4, 20), (torch.bfloat16, 2e-2, 1 << 20)]
+)
+@torch.inference_mode()
+def test_an_estimate_is_that_of_the_plain_module(
+    dtype: torch.dtype,
+    tolerance: float,
+    chunk: int,
+    known: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+
+    from cosyserve.models.flow.kernels import linear
+
+    for number, name in enumerate(("SOME", "MANY", "MOST")):
+        monkeypatch.setattr(linear, name, 0 if number < known else 1 << 20)
+    torch.manual_seed(0)
+    unet = UNet(UNetConfig("unet", 32, 2, 16, 1, 1), MEL).eval().to(DEVICE, dtype)
+    x, mu, prompt = (torch.randn(2, MEL, FRAMES).to(DEVICE, dtype) for _ in range(3))
+    speaker = torch.randn(2, MEL).to(DEVICE, dtype)
+    sizes = (FRAMES, 33)
+    lengths = torch.tensor(sizes, device=DEVICE)
+    mask = attention_bias(valid(lengths, FRAMES), FRAMES, chunk if chunk < FRAMES else 0, x)
+    time = torch.full((2,), TIMES[1], device=DEVICE)
+    wanted = unet(x, mu, speaker, prompt, time, mask)
+    step, grid = torch.tensor([1], device=DEVICE), torch.tensor([chunk], device=DEVICE)
+    rows = inputs(x, mu, speaker, prompt).contiguous()
+    found = kernels_of(unet, TIMES)(rows, step, lengths, grid)
+    found = found.view(2, FRAMES, MEL).transpose(1, 2)
+    for ours, reference, size in zip(found, wanted, sizes, strict=True):
+        error = (ours - reference)[:, :size].float().norm()
+        assert error <= tolerance * reference[:, :size].float().norm()
+
+
+@torch.inference_mode()
+def test_chunks_come_out_of_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cosyserve.models.flow.kernels import linear
+
+    monkeypatch.setattr(linear, "MANY", 0)
+    torch.manual_seed(0)
+    unet = UNetConfig("unet", 32, 2, 16, 1, 1)
+    config = FlowConfig(EncoderConfig(32, 2, 32, 1, 1), unet, speech_tokens=30, steps=1)
+    flow = Flow(config).eval().requires_grad_(False).to(DEVICE)
+    prompt = FlowPrompt(
+        torch.randint(0, 30, (5,), device=DEVICE),
+        torch.randn(10, 80, device=DEVICE),
+        torch.randn(192, device=DEVICE),
+    )
+    steps = FlowSteps(flow, Lane(torch.device(DEVICE), static=True), (2,), 64)
+    assert isinstance(flow.estimator, UNet)
+    steps._fused = kernels_of(flow.estimator, [t for t, _ in schedule(1)])
+    tokens = [3, 1, 4, 1, 5, 9, 2, 6]
+    with steps.lane.here():
+        ((ours, _),) = steps.advance([FlowState(prompt)], [tokens], [True])
+        ours = ours.clone()
+    steps.lane.wait()
+    ((wanted, _),) = flow.advance(
+        [FlowState(prompt)], [torch.tensor(tokens, device=DEVICE)], [True]
+    )
+    torch.testing.assert_close(ours, wanted, atol=1e-4, rtol=0)
+
+
+@torch.inference_mode()
+def test_the_quick_gelu_is_near_the_true_one() -> None:
+    from cosyserve.models.flow.kernels.norm_linear import norm_linear, normed
+
+    x, ones = torch.randn(3, 16, device=DEVICE), torch.ones(16, device=DEVICE)
+    bias = torch.linspace(-12, 12, 1000, device=DEVICE)
+    layer = normed((ones, 0 * ones, 1e-5), torch.zeros(1000, 16, device=DEVICE), bias)
+    found = norm_linear(x, layer, act="gelu", exact=False)
+    torch.testing.assert_close(found, F.gelu(bias).expand(3, -1), atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="kernels are for a GPU, and there is one")
+def test_a_cpu_is_left_alone() -> None:
+    assert fused(UNet(UNetConfig("unet", 32, 2, 16, 1, 1), MEL), TIMES) is None

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cosyserve.contracts import Sampling
+from cosyserve.models.lm.sampling import Rules, nucleus, sample
+
+CLASSES = 12
+
+
+def reference(logits: np.ndarray, history: list[int], u1: float, u2: float, s: Sampling) -> int:
+    """The rule, one row, in plain Python."""
+    probs = np.exp(logits - logits.max())
+    probs /= probs.sum()
+    order = sorted(range(len(probs)), key=lambda i: (-probs[i], i))
+    kept: list[int] = []
+    mass = 0.0
+    for i in order:
+        if mass >= s.top_p or len(kept) == s.top_k:
+            break
+        kept.append(i)
+        mass += probs[i]
+
+    def draw(ids: list[int], weights: np.ndarray, u: float) -> int:
+        edges = np.cumsum(weights.astype(np.float64))
+        return ids[int(np.argmax(edges > u * edges[-1]))]
+
+    first = draw(kept, probs[kept], u1)
+    if history[-s.window :].count(first) < s.window * s.max_repeats:
+        return first
+    logits = logits.copy()
+    logits[first] = -np.inf
+    others = np.exp(logits - logits.max())
+    return draw(list(range(len(others))), others / others.sum(), u2)
+
+
+rows = st.lists(st.sampled_from([-3.0, -1.0, 0.0, 0.5, 2.0]), min_size=CLASSES, max_size=CLASSES)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(rows, min_size=1, max_size=4),
+    st.lists(st.integers(0, CLASSES - 1), max_size=14),
+    st.floats(0, 0.999),
+    st.floats(0, 0.999),
+    st.integers(1, CLASSES),
+)
+def test_the_batch_follows_the_rule_row_by_row(
+    batch: list[list[float]], history: list[int], u1: float, u2: float, top_k: int
+) -> None:
+    sampling = Sampling(top_k=top_k)
+    logits = torch.tensor(batch)
+    padded = torch.tensor([[-1] * 14 + history])[:, -14:].expand(len(batch), -1)
+    draws = torch.full((len(batch),), u1), torch.full((len(batch),), u2)
+    allowed = torch.zeros(CLASSES, dtype=torch.bool)
+    rules = Rules.of([sampling] * len(batch))
+    found = sample(logits, padded, *draws, allowed, rules, CLASSES).ids.tolist()
+    wanted = [reference(np.array(row, np.float32), history, u1, u2, sampling) for row in batch]
+    # A draw within rounding of an edge may fall on either side.
+    near = [
+        any(
+            reference(np.array(row, np.float32), history, u1 + a, u2 + b, sampling) == got
+            for a in (-1e-6, 1e-6)
+            for b in (-1e-6, 1e-6)
+        )
+        for row, got in zip(batch, found, strict=True)
+    ]
+    assert all(g == w or n for g, w, n in zip(found, wanted, near, strict=True))
+
+
+def test_equal_probabilities_keep_the_order_of_their_ids() -> None:
+    found = nucleus(torch.full((1, 8), 0.125), Rules.of([Sampling(top_k=3)]), 3)
+    assert found.ids.tolist() == [[0, 1, 2]]
+
+
+def test_the_id_that_crosses_top_p_is_included() -> None:
+    found = nucleus(torch.tensor([[0.5, 0.25, 0.2, 0.05]]), Rules.of([Sampling(top_p=0.7)]), 25)
+    assert found.size.tolist() == [2]
+
+
+def test_forbidden_ids_are_never_drawn() -> None:
+    logits = torch.zeros(200, 4)
+    logits[:, 0] = 9.0
+    forbidden = torch.tensor([True, False, False, False])
+    u = torch.rand(200, generator=torch.Generator().manual_seed(0))
+    history = torch.full((200, 10), -1)
+    rules = Rules.of([Sampling()] * 200)
+    assert 0 not in sample(logits, history, u, u, forbidden, rules, 25).ids.tolist()
+
+
+def test_rows_with_rules_of_their_own_draw_as_they_would_alone() -> None:
+    random = torch.Generator().manual_seed(0)
+    rules = [Sampling(0.5, 3), Sampling(0.9, 9, 4, 0.3), Sampling(1.0, 12, 14, 0.05)] * 40
+    logits = torch.randn(len(rules), CLASSES, generator=random)
+    history = torch.randint(0, CLASSES, (len(rules), 14), generator=random)
+    u1, u2 = torch.rand(2, len(rules), generator=random)
+    allowed = torch.zeros(CLASSES, dtype=torch.bool)
+    together = sample(logits, history, u1, u2, allowed, Rules.of(rules), CLASSES).ids.tolist()
+    alone = [
+        int(
+            sample(
+                logits[i : i + 1],
+                history[i : i + 1],
+                u1[i : i + 1],
+                u2[i : i + 1],
+                allowed,
+                Rules.of([rule]),
+                rule.top_k,
+            ).ids
+        )
+        for i, rule in enumerate(rules)
+    ]
+    assert together == alone

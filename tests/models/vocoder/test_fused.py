@@ -1,0 +1,144 @@
+"""The kernels of the vocoder compute what the plain module computes: on a GPU, or interpreted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from cosyserve.engine.compute.device_queue import Lane
+from cosyserve.engine.compute.vocoder_graphs import VocoderSteps
+from cosyserve.models.config import VocoderConfig
+from cosyserve.models.randomness import normal
+from cosyserve.models.vocoder import stream
+from cosyserve.models.vocoder.fused import FusedHiFT, fused
+from cosyserve.models.vocoder.hift import HiFT, Snake
+
+pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
+pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+CONFIG = VocoderConfig(
+    mel=12,
+    base=32,
+    f0_channels=16,
+    harmonics=2,
+    upsample_rates=(2, 3),
+    upsample_kernels=(4, 5),
+    kernels=(3, 5),
+    dilations=((1, 2), (1, 3)),
+    source_kernels=(3, 5),
+    source_dilations=((1,), (2,)),
+)
+
+
+@pytest.fixture(autouse=True)
+def exact_reference() -> Iterator[None]:
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        yield
+
+
+@pytest.fixture(scope="module")
+def vocoder() -> HiFT:
+    torch.manual_seed(0)
+    vocoder = HiFT(CONFIG).eval().requires_grad_(False).to(DEVICE)
+    for parameter in vocoder.parameters():
+        if parameter.ndim == 1:
+            torch.nn.init.uniform_(parameter, 0.2, 0.8)
+    return vocoder
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float16, 2e-2)])
+@torch.inference_mode()
+def test_speech_is_that_of_the_plain_module(
+    vocoder: HiFT, dtype: torch.dtype, tolerance: float
+) -> None:
+    kernels = FusedHiFT(vocoder, dtype)
+    sizes = (10, 4)
+    mel = torch.randn(2, CONFIG.mel, max(sizes), device=DEVICE)
+    source = 0.3 * torch.randn(2, max(sizes) * vocoder.frame, device=DEVICE)
+    lengths = torch.tensor(sizes, device=DEVICE)
+    torch.testing.assert_close(
+        kernels.f0(mel, lengths), vocoder.f0(mel, lengths), atol=tolerance, rtol=0
+    )
+    found, wanted = kernels(mel, source, lengths), vocoder(mel, source, lengths)
+    # What lies behind the end of a row does not matter, nor does who else is there.
+    alone = kernels(mel[1:, :, :4], source[1:, : 4 * vocoder.frame])
+    for ours, reference, size in zip(
+        (found[0], found[1], alone[0]), (*wanted, wanted[1]), (*sizes, sizes[1]), strict=True
+    ):
+        end = size * vocoder.frame
+        assert (ours[:end] - reference[:end]).norm() <= tolerance * reference[:end].norm()
+
+
+@torch.inference_mode()
+def test_an_excitation_is_that_of_the_plain_module(vocoder: HiFT) -> None:
+    f0 = torch.tensor([[0.0, 100, 120, 130, 5], [210, 220, 230, 0, 900]], device=DEVICE)
+    seeds, firsts = torch.tensor([[7, 5 << 40], [0, 480]], device=DEVICE)
+    before = torch.rand(2, CONFIG.harmonics + 1, dtype=torch.float64, device=DEVICE)
+    before[0] = torch.nan  # speech begins
+    found = FusedHiFT(vocoder).source(f0, seeds, firsts, before)
+    sample = firsts[:, None] + torch.arange(5 * vocoder.frame, device=DEVICE)
+    noise = normal(seeds[:, None], sample, CONFIG.harmonics + 1)
+    torch.testing.assert_close(found, vocoder.source(f0, noise, before), atol=1e-5, rtol=0)
+
+
+@torch.inference_mode()
+def test_streams_speak_through_the_kernels(vocoder: HiFT) -> None:
+    steps = VocoderSteps(vocoder, Lane(torch.device(DEVICE), static=True), (2,), 64)
+    steps._fused = FusedHiFT(vocoder, torch.float32)
+    states = [stream.begin(vocoder, seed) for seed in range(2)]
+    mels = [torch.randn(CONFIG.mel, frames, device=DEVICE) for frames in (10, 9)]
+    with steps.lane.here():
+        found = steps.advance(states, mels, [False, True])
+    steps.lane.wait()
+    wanted = stream.advance(vocoder, states, mels, [False, True])
+    for (ours, _), (reference, _) in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, reference, atol=1e-3, rtol=0)
+
+
+@torch.inference_mode()
+def test_an_activation_is_that_of_the_plain_module() -> None:
+    from cosyserve.models.vocoder.kernels.convolution import Activation, Ends, Taps, convolve
+
+    snake = Snake(16).to(DEVICE)
+    torch.nn.init.uniform_(snake.alpha, 0.01, 5.0)
+    x = torch.randn(3, 1, 40, 16, device=DEVICE)  # of three convolutions
+    x *= 10.0 ** torch.linspace(-4, 4, 40, device=DEVICE)[:, None]
+    weight = torch.eye(16, device=DEVICE).expand(3, -1, -1).contiguous()
+    plan = torch.tensor([(i, 1, 1, 0) for i in range(3)], dtype=torch.int32, device=DEVICE)
+    taps = Taps(weight, plan, torch.zeros(1, 16, device=DEVICE))
+    active = torch.empty(2, 1, 40, 16, device=DEVICE)
+    ends = Ends(torch.tensor([39], device=DEVICE), 1)
+    alpha = torch.stack((snake.alpha, snake.alpha))
+    convolve(x, taps, ends, None, active, Activation("snake", alpha), exact=True)
+    wanted = snake(x.sum(0).transpose(1, 2), torch.tensor([39], device=DEVICE)).transpose(1, 2)
+    for copy in active:
+        torch.testing.assert_close(copy, wanted, atol=3e-5, rtol=3e-6)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="no CUDA device")
+@torch.inference_mode()
+def test_captured_is_the_same_bit_by_bit(vocoder: HiFT) -> None:
+    kernels = FusedHiFT(vocoder)
+    mel = torch.randn(3, CONFIG.mel, 40, device=DEVICE)
+    source = 0.3 * torch.randn(3, 40 * vocoder.frame, device=DEVICE)
+    lengths = torch.tensor([40, 7, 1], device=DEVICE)
+    plain, kept = kernels(mel, source, lengths), torch.empty_like(source)
+    lane = Lane(torch.device(DEVICE))
+
+    def speak() -> None:
+        kept.copy_(kernels(mel, source, lengths))
+
+    captured = lane.capture(speak)
+    kept.zero_()
+    with lane.here():
+        captured()
+    lane.wait()
+    assert torch.equal(kept, plain)
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="kernels are for a GPU, and there is one")
+def test_a_cpu_is_left_alone(vocoder: HiFT) -> None:
+    assert fused(vocoder) is None

@@ -1,0 +1,49 @@
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cosyserve.contracts import CosyError
+from cosyserve.text import spoken_text
+from cosyserve.text.language import Language
+from cosyserve.text.numbers import _grammars, read_numbers
+
+
+def test_reads_as_the_original_did() -> None:
+    assert read_numbers("It's 50% off?", Language.ENGLISH) == "It ' s fifty percent off ? "
+    assert read_numbers("1", Language.ENGLISH) == "one "
+    assert read_numbers("房号202", Language.CHINESE) == "房号二零二"
+    assert read_numbers("No. Dr. Who", Language.ENGLISH) == "No. Dr. Who"
+
+
+def test_says_what_to_install_when_the_grammar_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    _grammars.cache_clear()
+    monkeypatch.setitem(sys.modules, "wetext", None)
+    with pytest.raises(CosyError, match="wetext"):
+        spoken_text("304个")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1" * 4000, "1" * 4000 + "个", "3 " * 2000, "#1" * 2000, "￥1" * 2000, "1,250 " * 600,
+     "今天3" * 1300, "a-" * 2000 + "1", "1-" * 2000, "A" * 4000 + "1", "1%-" * 1300, "1 个" * 1300],
+)  # fmt: skip
+def test_reads_what_nobody_says(text: str) -> None:
+    assert "1" not in spoken_text(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["😀3#1", "\u200f3\u202e4 cats", "个\ud8003个", "\ud8003 m", "3\x00个", "3\x00", "{3\\"]
+)
+def test_strange_characters_do_no_harm(text: str) -> None:
+    assert not any(map(str.isdecimal, spoken_text(text)))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.text(st.sampled_from("0123 .,:/-+%$#'\"()\\mkgJune个元第￥"), max_size=24))
+def test_english_has_no_blanks_at_marks_that_were_not_there(text: str) -> None:
+    spoken = spoken_text(text)
+    assert spoken == spoken.strip()
+    for mark in ".,:;?!":
+        assert f" {mark}" in text or f" {mark}" not in spoken

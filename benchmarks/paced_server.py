@@ -43,11 +43,11 @@ class PacedLM(CountingLM):
 
 class PacedToken2Wav(HummingToken2Wav):
     def advance(
-        self, voicings: Sequence[Humming], tokens: Sequence[Sequence[int]], final: Sequence[bool]
+        self, states: Sequence[Humming], tokens: Sequence[Sequence[int]], final: Sequence[bool]
     ) -> list[tuple[Floats, Humming]]:
-        time.sleep(CHUNK_SECONDS * len(voicings))
+        time.sleep(CHUNK_SECONDS * len(states))
         self.calls.clear()
-        return super().advance(voicings, tokens, final)
+        return super().advance(states, tokens, final)
 
 
 def plan(request: SpeechRequest, read: Reader) -> list[Utterance]:

@@ -29,6 +29,7 @@ HOUSE = [
     {"audio"},
     {"settings"},
     {"contracts"},
+    {"errors"},
 ]
 WINGS = {
     "engine": [

@@ -16,9 +16,10 @@ import pytest
 import cosyserve
 from cosyserve.audio import resample, whisper_log_mel
 from cosyserve.checkpoints.load import SHIPPED, SHIPPED_FOLDER
-from cosyserve.contracts import SAMPLE_RATE, SAMPLES_PER_TOKEN, InputError, Voice
+from cosyserve.contracts import SAMPLE_RATE, SAMPLES_PER_TOKEN, Voice
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.tts import TTS
+from cosyserve.errors import InputError
 from cosyserve.models.config import LEVELS
 from cosyserve.settings import Settings
 from cosyserve.voices.file import load_voice
@@ -46,8 +47,8 @@ def digits(codes: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
 def test_speech_says_what_its_codes_mean(nano: TTS, presets: dict[str, Voice], name: str) -> None:
     voice = presets[name]
     token2wav = Token2Wav(*nano.model.need_token2wav())
-    voicing = token2wav.begin(voice, with_prompt=False, seed=0, speed=1.0)
-    ((samples, _),) = token2wav.whole([voicing], [voice.speech_tokens.tolist()])
+    state = token2wav.begin(voice, with_prompt=False, seed=0, speed=1.0)
+    ((samples, _),) = token2wav.whole([state], [voice.speech_tokens.tolist()])
     hear, _ = nano.model.need_prompt_encoders()
     narrow = resample(samples, SAMPLE_RATE, 16_000)
     heard = np.asarray(hear(whisper_log_mel(narrow)))[: len(voice.speech_tokens)]

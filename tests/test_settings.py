@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 from cosyserve.settings import PREFIX, Settings
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"

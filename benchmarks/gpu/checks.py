@@ -10,11 +10,12 @@ import torch
 
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.speech import crowd_of
-from cosyserve.contracts import CosyError, Sampling
-from cosyserve.engine.compute.device_queue import Lane
-from cosyserve.engine.compute.flow_graphs import FlowSteps
+from cosyserve.contracts import Sampling
+from cosyserve.engine.compute.device_queue import DeviceQueue
+from cosyserve.engine.compute.flow_graphs import FlowGraphs
 from cosyserve.engine.compute.lm_graphs import TILE
 from cosyserve.engine.compute.token2wav import Token2Wav
+from cosyserve.errors import CosyError
 from cosyserve.models.flow.flow import Flow, FlowPrompt
 from cosyserve.models.lm import draw
 from cosyserve.models.lm.fused import fused
@@ -31,9 +32,9 @@ def mel_rel_error(bench: Bench) -> float:
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         ids = torch.tensor(tokens, device=bench.device)
         (wanted,) = exact.whole([prompt_of(bench, exact)], [ids])
-    steps = FlowSteps(bench.flow, Lane(bench.device), (1,), 512)
+    steps = FlowGraphs(bench.flow, DeviceQueue(bench.device), (1,), 512)
     bench.sync()
-    with steps.lane.here():
+    with steps.queue.use():
         (found,) = steps.whole([prompt_of(bench, bench.flow)], [tokens])
         error = (found - wanted).norm() / wanted.norm()
     return float(error)
@@ -90,17 +91,17 @@ def _broken(bench: Bench, count: int) -> int:
     chance = np.random.default_rng(0)
     for start in range(0, count, BATCH):
         seeds = range(start, min(count, start + BATCH))
-        voicings = [
+        states = [
             token2wav.begin(bench.random_voice(s, 25), with_prompt=True, seed=s, speed=1.0)
             for s in seeds
         ]
         rows = [bench.random_tokens(s, int(chance.integers(5, 60))) for s in seeds]
         try:
-            token2wav.start(voicings, rows, [True] * len(rows), urgent=True).get()
+            token2wav.start(states, rows, [True] * len(rows), urgent=True).get()
         except CosyError:
-            for voicing, row in zip(voicings, rows, strict=True):
+            for state, row in zip(states, rows, strict=True):
                 try:
-                    token2wav.start([voicing], [row], [True], urgent=True).get()
+                    token2wav.start([state], [row], [True], urgent=True).get()
                 except CosyError:
                     found += 1
     return found

@@ -15,11 +15,12 @@ import torch
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.checks import prompt_of
 from benchmarks.gpu.speech import crowd_of
-from cosyserve.contracts import AudioChunk, CosyError, Floats
-from cosyserve.engine.compute.device_queue import Lane
-from cosyserve.engine.compute.flow_graphs import FlowSteps
+from cosyserve.contracts import AudioChunk, Floats
+from cosyserve.engine.compute.device_queue import DeviceQueue
+from cosyserve.engine.compute.flow_graphs import FlowGraphs
 from cosyserve.engine.compute.hops import hop_ends
-from cosyserve.engine.compute.token2wav import Token2Wav, Voicing
+from cosyserve.engine.compute.token2wav import Token2Wav, Token2WavState
+from cosyserve.errors import CosyError
 from cosyserve.models.flow.flow import Flow, FlowState
 from cosyserve.models.lm.fused import fused
 from cosyserve.models.lm.lm import KVCache
@@ -50,10 +51,10 @@ def laws(bench: Bench) -> dict[str, float]:
 def _streamed_mel_error(bench: Bench) -> float:
     """The largest difference of a frame's number in float32."""
     flow = copy.deepcopy(bench.flow).float()
-    steps = FlowSteps(flow, Lane(bench.device), (1,), 512)
+    steps = FlowGraphs(flow, DeviceQueue(bench.device), (1,), 512)
     bench.sync()
     tokens = bench.random_tokens(5, bench.few(250, 60))
-    with steps.lane.here():
+    with steps.queue.use():
         mels = []
         for ends in (_ends(bench, flow, len(tokens)), [len(tokens)]):
             state, found = FlowState(prompt_of(bench, flow)), []
@@ -70,10 +71,10 @@ def _streamed_and_whole(bench: Bench) -> list[Floats]:
     tokens = bench.random_tokens(5, bench.few(250, 60))
     waves = []
     for ends in (_ends(bench, bench.flow, len(tokens)), [len(tokens)]):
-        voicing, found = _voicing(bench, token2wav, 0), []
+        state, found = _state(bench, token2wav, 0), []
         for end in ends:
-            given = tokens[: end + voicing.lookahead]
-            ((samples, voicing),) = token2wav.advance([voicing], [given], [end == len(tokens)])
+            given = tokens[: end + state.lookahead]
+            ((samples, state),) = token2wav.advance([state], [given], [end == len(tokens)])
             found.append(samples)
         waves.append(np.concatenate(found))
     return waves
@@ -126,13 +127,13 @@ def _company_step_error(bench: Bench) -> float:
 def _company_db(bench: Bench) -> float:
     token2wav = crowd_of(bench).token2wav
     rows = [bench.random_tokens(n, 30 + n) for n in range(COMPANY)]
-    voicings = [_voicing(bench, token2wav, n) for n in range(COMPANY)]
+    states = [_state(bench, token2wav, n) for n in range(COMPANY)]
     final = [True] * COMPANY
-    ((alone, _),) = token2wav.advance(voicings[:1], rows[:1], final[:1])
-    return _db(token2wav.advance(voicings, rows, final)[0][0], alone)
+    ((alone, _),) = token2wav.advance(states[:1], rows[:1], final[:1])
+    return _db(token2wav.advance(states, rows, final)[0][0], alone)
 
 
-def _voicing(bench: Bench, token2wav: Token2Wav, seed: int) -> Voicing:
+def _state(bench: Bench, token2wav: Token2Wav, seed: int) -> Token2WavState:
     return token2wav.begin(bench.voice, with_prompt=True, seed=seed, speed=1.0)
 
 

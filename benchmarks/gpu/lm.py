@@ -31,7 +31,7 @@ def step_ms(bench: Bench, name: str, made: LMRunner, rows: int) -> float:
     def run() -> None:
         steps.decode(rows, REACH, Sampling().top_k)
 
-    with torch.inference_mode(), made.lane.here():
+    with torch.inference_mode(), made.queue.use():
         for slot in range(rows):
             row = Generation(WholeText(config, [config.sos], 10_000), slot, Sampling(), 10_000)
             row.length = HELD
@@ -83,7 +83,7 @@ def prefill_110_ms(bench: Bench) -> float:
     def run() -> None:
         made._steps.prefill([Piece(0, ids, 0, True)], Sampling().top_k)
 
-    with torch.inference_mode(), made.lane.here():
+    with torch.inference_mode(), made.queue.use():
         return bench.wall_ms("prefill_110", run, bench.few(50, 2))
 
 

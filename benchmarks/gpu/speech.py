@@ -11,11 +11,12 @@ from functools import cache
 import torch
 
 from benchmarks.gpu.bench import PROMPT_POSITIONS, TOKENS, Bench, percentile
-from cosyserve.contracts import SAMPLE_RATE, AudioChunk, CosyError, Mode, Sampling, SpeechRequest
+from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Mode, Sampling, SpeechRequest
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.compute.profile import THROUGHPUT
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.scheduling.session import Session, Sink, Utterance
+from cosyserve.errors import CosyError
 
 FIRST = 13 + 3  # tokens of the first chunk behind the voice's prompt, look-ahead included
 
@@ -74,8 +75,8 @@ class Crowd:
                 text = WholeText(config, prompt, 10_000)
                 return Generation(text, request.seed + attempt, Sampling(), self.tokens)
 
-            voicing = token2wav.begin(request.voice, with_prompt=True, seed=0, speed=1.0)
-            return [Utterance(make(0), voicing, request.stream, make)]
+            state = token2wav.begin(request.voice, with_prompt=True, seed=0, speed=1.0)
+            return [Utterance(make(0), state, request.stream, make)]
 
         self.scheduler = Scheduler(
             runner, token2wav, plan, slots=slots, waiting=10_000, max_wait=1e9
@@ -139,7 +140,7 @@ def first_chunk_token2wav_ms(bench: Bench) -> float:
 
 
 @dataclass
-class Alone:
+class ServiceThread:
     """Figures of one stream at a time."""
 
     first_audio_ms: dict[str, float]
@@ -148,7 +149,7 @@ class Alone:
     gpu_memory_gib: float | None
 
 
-def one_stream(bench: Bench) -> Alone:
+def one_stream(bench: Bench) -> ServiceThread:
     crowd = crowd_of(bench)
     crowd.open(0)
     crowd.rest()
@@ -161,7 +162,7 @@ def one_stream(bench: Bench) -> Alone:
     _check(heard)
     first = [one.first_ms for one in heard]
     bench.samples["first_audio_ms"] = first
-    return Alone(
+    return ServiceThread(
         {"p50": percentile(first, 0.5), "p95": percentile(first, 0.95)},
         took / sum(one.seconds for one in heard),
         crowd.warmed_up,

@@ -9,8 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cosyserve.contracts import AudioChunk, CosyError, Mode, Sampling, SpeechRequest, Voice
+    from cosyserve.contracts import AudioChunk, Mode, Sampling, SpeechRequest, Voice
     from cosyserve.engine.tts import TTS, load
+    from cosyserve.errors import CosyError
 
 __version__ = "0.1.0"
 
@@ -30,8 +31,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'cosyserve' has no attribute {name!r}")
-    room = "cosyserve.engine.tts" if name in ("TTS", "load") else "cosyserve.contracts"
-    return getattr(importlib.import_module(room), name)
+    rooms = {"TTS": "engine.tts", "load": "engine.tts", "CosyError": "errors"}
+    return getattr(importlib.import_module(f"cosyserve.{rooms.get(name, 'contracts')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
-"""What all rooms speak in: units, errors, voices, requests, audio chunks.
+"""What all rooms speak in: units, voices, requests, audio chunks.
 
-Knows numpy at most: no torch, no file, no setting.
+It needs numpy at most: no torch, no file, no setting.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from cosyserve.errors import InputError, VoiceError
+
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
 
@@ -30,45 +32,10 @@ MIN_SPEED, MAX_SPEED = 0.25, 4.0
 MAX_WINDOW = 64  # drawn ids that are remembered for `Sampling`
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
-
-class CosyError(Exception):
-    """An error whose message tells its reader what to change."""
-
-
-class InputError(CosyError):
-    """A request asks for something that can't be done as asked."""
-
-
-class AudioError(CosyError):
-    """Bytes that should be audio are not, or exceed a limit."""
-
-
-class CheckpointError(CosyError):
-    """A model folder or file is not what it should be; the message names file and key."""
-
-
-class VoiceError(CosyError):
-    """A voice is broken, or was made by another model."""
-
-
-class MissingVoiceError(VoiceError):
-    """There is no voice of that name."""
-
-
-class StoreError(CosyError):
-    """The place where voices are kept can't be read or written now."""
-
-
-class OverloadError(CosyError):
-    """The queue is full. `retry_after` seconds are a fair guess of when it is not."""
-
-    def __init__(self, message: str, retry_after: float) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-
-
-class WorkerError(CosyError):
-    """The process that computed the speech has died or is not there yet."""
+# Defaults of whatever makes requests wait or keeps voices in memory.
+MAX_WAITING = 64  # requests
+MAX_WAIT_SECONDS = 1.0
+VOICE_CACHE_BYTES = 64 << 20
 
 
 class Mode(StrEnum):
@@ -145,6 +112,13 @@ class Voice:
         if not 0 <= self.flow_start <= len(self.speech_tokens):
             raise VoiceError(f"flow_start {self.flow_start} is outside the prompt")
 
+    @property
+    def mode(self) -> Mode:
+        """How the voice is used unless a request says otherwise: as far as it goes."""
+        if not self.speech_tokens.size:
+            return Mode.PRESET
+        return Mode.ZERO_SHOT if self.prompt_text else Mode.CROSS_LINGUAL
+
     @cached_property
     def content_hash(self) -> str:
         """Identity of the voice: a hash of what the model hears, never of a name."""
@@ -161,19 +135,42 @@ class Voice:
         return digest.hexdigest()
 
 
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """A few seconds of somebody, from which an engine learns a voice."""
+
+    samples: Floats
+    rate: int
+    text: str = ""  # what is said in it
+    name: str = ""
+    language: str = ""
+    consent: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return len(self.samples) / self.rate
+
+
+class Pushed:
+    """Stands for a text that is pushed to a session piece by piece."""
+
+
+Text = str | Iterator[str] | AsyncIterator[str] | Pushed
+
+
 @dataclass(frozen=True)
 class SpeechRequest:
     """One utterance to speak. `text` may also arrive piece by piece: as an iterator for a caller
-    who waits (`speak`), as an asynchronous one for an `Engine`."""
+    who waits (`speak`), as an asynchronous one for an `Engine`, pushed behind a socket."""
 
-    text: str | Iterator[str] | AsyncIterator[str]
+    text: Text
     voice: Voice
     mode: Mode = Mode.ZERO_SHOT
     instruction: str = ""
     speed: float = 1.0
     seed: int = 0
     stream: bool = False
-    normalise: bool = True
+    normalize: bool = True
     sampling: Sampling | None = None  # None: as the model is best sampled
     source: Floats | None = None  # mode CONVERT: the recording to convert, 16 kHz mono
     language: str = ""  # of the text, for reading its numbers: en, zh, …; "" = found out
@@ -242,10 +239,8 @@ class Engine(Protocol):
         """Chunks in order. Closing the iterator cancels the session."""
         ...
 
-    async def embed(
-        self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str
-    ) -> Voice:
-        """Learns a voice from a recording."""
+    async def embed(self, recording: Recording) -> Voice:
+        """Learns a voice."""
         ...
 
     def stats(self) -> EngineStats: ...
@@ -258,18 +253,18 @@ class LMRequest:
     """What a speech LM is asked to continue.
 
     `text` holds the ids of prompt text and target text, `speech` the prompt's speech tokens
-    (plain, 0..). At least `least` and at most `most` speech tokens are drawn. Whoever asks has no
-    use for fewer than `first` tokens at once, or later for fewer than `every`.
+    (plain, 0..). Between `min_tokens` and `max_tokens` speech tokens are drawn. Fewer than
+    `first_chunk` of them are of no use at first, nor fewer than `chunk` later.
     """
 
     text: tuple[int, ...]
     speech: tuple[int, ...]
-    least: int
-    most: int
+    min_tokens: int
+    max_tokens: int
     seed: int = 0
     sampling: Sampling = field(default_factory=Sampling)
-    first: int = 1
-    every: int = 1
+    first_chunk: int = 1
+    chunk: int = 1
     log_probs: bool = False  # whether they are wanted
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from cosyserve.audio import AudioFormat
-from cosyserve.contracts import CosyError
+from cosyserve.errors import CosyError
 
 PACKAGES = ("torch", "numpy", "onnxruntime", "tokenizers", "safetensors", "av", "soxr", "wetext")
 ENCODERS = {AudioFormat.MP3: "libmp3lame", AudioFormat.OPUS: "libopus", AudioFormat.AAC: "aac"}

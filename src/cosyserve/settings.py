@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 
 PREFIX = "COSYSERVE_"
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.audio import Audio, AudioFormat, Encoder, decode, encode
-from cosyserve.contracts import AudioError
+from cosyserve.errors import AudioError
 
 SAMPLES = (0.4 * np.sin(np.arange(24_000) * 0.1)).astype(np.float32)
 SIGNATURES = [

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from cosyserve.audio import MEDIA_TYPES, AudioFormat, Encoder, decode, encode
 from cosyserve.audio.linear import mulaw8
-from cosyserve.contracts import AudioError, Floats
+from cosyserve.contracts import Floats
+from cosyserve.errors import AudioError
 
 CODEC_FRAME = {AudioFormat.MP3: 576, AudioFormat.AAC: 1024}
 BARE = {AudioFormat.PCM, AudioFormat.MULAW}

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import kaldi_fbank, prompt_mel, speaker_fbank, whisper_log_mel
-from cosyserve.contracts import AudioError, Floats
+from cosyserve.contracts import Floats
+from cosyserve.errors import AudioError
 from tests.golden.features_case import features_case
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.audio import StreamResampler, resample
-from cosyserve.contracts import AudioError
+from cosyserve.errors import AudioError
 
 RATES = [8000, 16000, 22050, 24000, 44100, 48000]
 

@@ -11,7 +11,7 @@ from typing import Any
 from cosyserve.backends.token_text import TokenReader, written
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import LMRequest, Sampling
-from cosyserve.engine.split.lm_service import LMAlone
+from cosyserve.engine.split.lm_service import LMService
 from cosyserve.triton import vocabulary
 from tests.backends.llm_server import LLMServer, serving
 
@@ -21,7 +21,7 @@ PROMPT = re.compile(r"<\|sos\|>(.*)<\|task_id\|>(.*)", re.DOTALL)
 @contextmanager
 def serving_lm(model: Model) -> Iterator[LLMServer]:
     lm, tokenizer = model.need_lm()
-    alone = LMAlone(lm)
+    alone = LMService(lm)
 
     def prompt(body: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """As a server tokenises it, chat template included."""

@@ -15,19 +15,12 @@ from fastapi import Response
 
 from cosyserve.backends.openai_llm import LLMServer, OpenAILLM
 from cosyserve.backends.token_text import LLMServerError
-from cosyserve.contracts import (
-    CosyError,
-    InputError,
-    LMRequest,
-    OverloadError,
-    Sampling,
-    SpeechTokens,
-    WorkerError,
-)
+from cosyserve.contracts import LMRequest, Sampling, SpeechTokens
+from cosyserve.errors import CosyError, InputError, OverloadError, WorkerError
 from tests.backends import llm_server
 from tests.backends.llm_server import dies_after, never_ends, refuses, says, serving
 
-REQUEST = LMRequest((5, 6), (7, 8), least=2, most=40, seed=3, sampling=Sampling(0.7, 11))
+REQUEST = LMRequest((5, 6), (7, 8), min_tokens=2, max_tokens=40, seed=3, sampling=Sampling(0.7, 11))
 SPOKEN = "<|s_1|><|s_22|><|s_333|>"
 
 
@@ -141,7 +134,7 @@ def test_the_servers_length_limit_is_told(server: llm_server.LLMServer) -> None:
 def test_a_server_that_never_ends_is_left(server: llm_server.LLMServer) -> None:
     server.answers.append(never_ends)
     pieces = listen(server.url)
-    assert (len(tokens(pieces)), pieces[-1].finish) == (REQUEST.most, "length")
+    assert (len(tokens(pieces)), pieces[-1].finish) == (REQUEST.max_tokens, "length")
     server.wait_until_idle()
 
 

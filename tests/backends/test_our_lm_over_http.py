@@ -11,7 +11,7 @@ import pytest
 from cosyserve.backends.openai_llm import LLMServer, OpenAILLM
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import LMBackend, LMRequest
-from cosyserve.engine.split.lm_service import LMAlone
+from cosyserve.engine.split.lm_service import LMService
 from cosyserve.engine.tts import load
 from tests.backends.our_lm import serving_lm
 
@@ -45,11 +45,11 @@ def test_the_tokens_are_the_engines(model: Model, url: str, prompt: Any) -> None
     lm, tokenizer = model.need_lm()
     text = tuple(tokenizer.encode("What I say. The quick brown fox."))
     requests = [
-        LMRequest(text, speech, least=40, most=most, seed=seed)
+        LMRequest(text, speech, min_tokens=40, max_tokens=most, seed=seed)
         for seed, (speech, most) in enumerate([(SPEECH, 400), ((), 400), (SPEECH, 40)])
     ]
     server = LLMServer(url, "test", prompt=prompt)
-    expected = asyncio.run(drawn(LMAlone(lm), requests))
+    expected = asyncio.run(drawn(LMService(lm), requests))
 
     client = OpenAILLM(server, lambda ids: tokenizer.decode(ids, skip_special=False))
     assert asyncio.run(drawn(client, requests)) == expected

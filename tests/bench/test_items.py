@@ -14,7 +14,7 @@ import pytest
 from cosyserve.audio import AudioFormat, decode, encode
 from cosyserve.bench.items import HubDataset, Item, Manifest, Sentences, repeated
 from cosyserve.bench.sentences import ENGLISH, MANDARIN
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 
 RECORDING = encode(np.zeros(2400, np.float32), AudioFormat.WAV)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cosyserve.bench.items import Item
 from cosyserve.bench.load import ClosedLoop, OpenLoop, poisson_times
 from cosyserve.bench.sample import Sample
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 
 
 class Crowd:

@@ -22,7 +22,7 @@ from cosyserve.bench.plot import write_plot
 from cosyserve.bench.report import Report, read_baseline, this_host, write_report
 from cosyserve.bench.sample import Failure, Sample
 from cosyserve.bench.table import baseline_table, main_figures, ratios, run_table
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 
 SERVED = (
     Sample("a", 0.0, 1.0, (Arrival(0.2, 0.5), Arrival(0.6, 0.5))),

@@ -20,7 +20,7 @@ from cosyserve.bench.load import ClosedLoop, Load, OpenLoop, poisson_times
 from cosyserve.bench.options import BenchOptions
 from cosyserve.bench.report import Report
 from cosyserve.bench.run import run_bench
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 from tests.bench.scripted_server import Piece, Script, ScriptedServer
 
 LATE = 0.15  # what a busy machine may add to a delay; nothing can take away from one

@@ -20,7 +20,7 @@ from cosyserve.bench.report import Report, write_report
 from cosyserve.bench.run import run_bench, speak_once
 from cosyserve.bench.sample import Sample
 from cosyserve.bench.triton import TritonEndpoint
-from cosyserve.contracts import CosyError, InputError
+from cosyserve.errors import CosyError, InputError
 from tests.triton.scripted import OFFLINE, STREAMING, Scripted, script
 
 LATE = 0.15  # what a busy machine may add to a delay

@@ -18,7 +18,7 @@ from cosyserve.bench.report import Report, this_host
 from cosyserve.bench.sample import Failure, Sample
 from cosyserve.bench.triton import TritonEndpoint
 from cosyserve.bench.triton_files import write_triton_files
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 
 SAMPLES = (
     Sample("a", 0.0, 1.0, (Arrival(0.2, 1.0), Arrival(0.5, 1.0))),

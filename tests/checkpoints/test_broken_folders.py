@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cosyserve.checkpoints import published
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from tests import published as tiny
 
 FOLDERS = {

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from cosyserve.checkpoints import native, published
 from cosyserve.checkpoints.parts import MODULES
 from cosyserve.checkpoints.testmodel import random_parts
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from tests.published import linked
 
 

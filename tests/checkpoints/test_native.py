@@ -18,7 +18,7 @@ from cosyserve.checkpoints.load import load_folder
 from cosyserve.checkpoints.model import assemble
 from cosyserve.checkpoints.parts import MODULES, Parts, shapes
 from cosyserve.checkpoints.testmodel import random_parts
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from cosyserve.models.config import LMConfig, ModelConfig
 from cosyserve.models.int8 import packed
 from cosyserve.models.lm.lm import SpeechLM

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cosyserve.checkpoints.plain_files import read_json, read_state, read_tensors, read_text
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from tests.checkpoints.memory import PEAK_RESET, peak_of
 
 TENSOR = torch.rand(40, 50)

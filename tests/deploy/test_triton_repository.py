@@ -11,10 +11,10 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from cosyserve.checkpoints.prepare import prepare
-from cosyserve.contracts import CheckpointError, InputError
 from cosyserve.deploy.triton_check import check
 from cosyserve.deploy.triton_repository import render
 from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.errors import CheckpointError, InputError
 
 ORIGINAL = {
     "cosyvoice2": "reference_wav FP32 [-1], reference_wav_len INT32 [1], reference_text STRING [1],"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from cosyserve.contracts import InputError
 from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.errors import InputError
 
 
 def test_values_get_their_types() -> None:

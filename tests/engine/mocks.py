@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cosyserve.contracts import CosyError, Floats, SpeechRequest, Voice
+from cosyserve.contracts import Floats, SpeechRequest, Voice
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.scheduling.session import Utterance
+from cosyserve.errors import CosyError
 from cosyserve.models.config import LMConfig
 from cosyserve.text.numbers import Reader, read_numbers
 
@@ -77,7 +78,7 @@ class Hummed:
 
 @dataclass
 class HummingToken2Wav:
-    queue = 2
+    max_in_flight = 2
     calls: list[list[str]] = field(default_factory=list)  # who was voiced together
     broken: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
@@ -88,25 +89,25 @@ class HummingToken2Wav:
     def reserve(self) -> None:
         pass
 
-    def room(self, voicings: Sequence[Humming], tokens: Sequence[Sequence[int]]) -> int:
-        return len(voicings)
+    def max_batch(self, states: Sequence[Humming], tokens: Sequence[Sequence[int]]) -> int:
+        return len(states)
 
     def start(
         self,
-        voicings: Sequence[Humming],
+        states: Sequence[Humming],
         tokens: Sequence[Sequence[int]],
         final: Sequence[bool] | None,
         *,
         urgent: bool,
     ) -> Hummed:
-        last = [True] * len(voicings) if final is None else final
-        return Hummed(self.advance(voicings, tokens, last))
+        last = [True] * len(states) if final is None else final
+        return Hummed(self.advance(states, tokens, last))
 
     def advance(
-        self, voicings: Sequence[Humming], tokens: Sequence[Sequence[int]], final: Sequence[bool]
+        self, states: Sequence[Humming], tokens: Sequence[Sequence[int]], final: Sequence[bool]
     ) -> list[tuple[Floats, Humming]]:
-        self.calls.append([v.name for v in voicings])
-        return [self._one(*row) for row in zip(voicings, tokens, final, strict=True)]
+        self.calls.append([v.name for v in states])
+        return [self._one(*row) for row in zip(states, tokens, final, strict=True)]
 
     def _one(self, v: Humming, tokens: Sequence[int], last: bool) -> tuple[Floats, Humming]:
         if v.name in self.broken:

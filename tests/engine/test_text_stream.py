@@ -12,10 +12,11 @@ import pytest
 
 from cosyserve.checkpoints.model import assemble
 from cosyserve.checkpoints.testmodel import random_parts
-from cosyserve.contracts import AudioChunk, Engine, InputError, Mode, SpeechRequest, WorkerError
+from cosyserve.contracts import AudioChunk, Engine, Mode, SpeechRequest
 from cosyserve.engine.in_process import LocalEngine
 from cosyserve.engine.speak import speak
 from cosyserve.engine.workers.client import WorkerEngine, WorkerOptions
+from cosyserve.errors import InputError, WorkerError
 
 WORDS = ["The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog."]
 Story = Callable[[Engine], Awaitable[None]]

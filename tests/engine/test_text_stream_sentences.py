@@ -8,8 +8,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import numpy as np
 import pytest
 
-from cosyserve.contracts import AudioChunk, Mode, OverloadError, SpeechRequest
+from cosyserve.contracts import AudioChunk, Mode, SpeechRequest
 from cosyserve.engine import text_stream
+from cosyserve.errors import OverloadError
 from tests.engine.mocks import request as mock_request
 
 

@@ -15,15 +15,16 @@ from cosyserve.contracts import (
     SAMPLE_RATE,
     SAMPLES_PER_TOKEN,
     AudioChunk,
-    AudioError,
     EngineStats,
     FinishReason,
     Floats,
     ModelInfo,
+    Recording,
     SpeechRequest,
     Voice,
 )
 from cosyserve.engine.text_stream import feeding
+from cosyserve.errors import AudioError
 
 
 def sine(samples: int) -> Floats:
@@ -144,14 +145,17 @@ class SineEngine:
                 text_tokens=7 if last else 0,
             )
 
-    async def embed(
-        self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str
-    ) -> Voice:
+    async def embed(self, recording: Recording) -> Voice:
         self.embedded += 1
-        if len(samples) < rate // 2:
+        if recording.seconds < 0.5:
             raise AudioError("the recording is too short")
-        texts = {"name": name, "language": language, "consent": consent}
-        return voice_of(25 * len(samples) // rate, text, **texts)
+        return voice_of(
+            int(25 * recording.seconds),
+            recording.text,
+            name=recording.name,
+            language=recording.language,
+            consent=recording.consent,
+        )
 
     def stats(self) -> EngineStats:
         return EngineStats(

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import AudioFormat, encode
-from cosyserve.contracts import AudioError, Floats
+from cosyserve.contracts import Floats
+from cosyserve.errors import AudioError
 from cosyserve.gateway import decoding
 from cosyserve.gateway.decoding import Decoder
 from tests.gateway.sine_engine import sine

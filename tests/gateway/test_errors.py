@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cosyserve.contracts import (
+from cosyserve.errors import (
     AudioError,
     CosyError,
     InputError,

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from cosyserve.audio import AudioFormat, encode
-from cosyserve.contracts import OverloadError
+from cosyserve.errors import OverloadError
 from tests.gateway.serving import Running
 
 

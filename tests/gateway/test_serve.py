@@ -19,7 +19,7 @@ import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.serve import serve
 from cosyserve.voices.store import open_store

@@ -10,7 +10,7 @@ import sys
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cosyserve.contracts import WorkerError
+from cosyserve.errors import WorkerError
 from tests.gateway.serving import Running, serving
 from tests.gateway.sine_engine import SineEngine
 

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import AudioFormat, encode
-from cosyserve.contracts import StoreError, Voice
+from cosyserve.contracts import Voice
+from cosyserve.errors import StoreError
 from cosyserve.gateway import known_voices
 from cosyserve.gateway.known_voices import KnownVoices
 from cosyserve.voices.file import from_bytes, to_bytes

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cosyserve.checkpoints.config_data import from_json, to_json
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from cosyserve.models.config import (
     CamPlusConfig,
     DiTConfig,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cosyserve.checkpoints.load import SHIPPED_FOLDER, load_folder
-from cosyserve.contracts import CheckpointError, InputError
+from cosyserve.errors import CheckpointError, InputError
 from cosyserve.models.int8 import packed, unpacked
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cosyserve.contracts import CosyError
+from cosyserve.errors import CosyError
 from cosyserve.text import number_process
 from cosyserve.text.language import Language
 from cosyserve.text.number_process import NumberReader

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosyserve.contracts import CosyError
+from cosyserve.errors import CosyError
 from cosyserve.text import spoken_text
 from cosyserve.text.language import Language
 from cosyserve.text.numbers import _grammars, read_numbers

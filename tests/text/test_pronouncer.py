@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models
 
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from cosyserve.text import PieceTokenizer, Pronouncer, TextTokenizer
 from cosyserve.text.pronouncer import LETTERS, SOUNDS_PER_LETTER
 

@@ -16,7 +16,7 @@ def test_nothing_to_say(text: str) -> None:
 def test_marked_up_text_passes_untouched() -> None:
     text = "说3句<|endofprompt|>今天 39.80 元"
     assert segments(text, len) == [text]
-    assert segments("3个", len, normalise=False) == ["3个"]
+    assert segments("3个", len, normalize=False) == ["3个"]
 
 
 def test_normalises_and_splits() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.contracts import CheckpointError, InputError
+from cosyserve.errors import CheckpointError, InputError
 from cosyserve.text import SPECIAL_TOKENS, TextTokenizer, byte_tokenizer
 
 BYTES = byte_tokenizer()

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from cosyserve.audio import Audio
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import Floats, Voice
+from cosyserve.contracts import Floats, Recording, Voice
 from cosyserve.engine.tts import load
 from cosyserve.voices.enroll import enroll
 from cosyserve.voices.store import open_store
@@ -29,7 +28,7 @@ def recording() -> Floats:
 
 @pytest.fixture(scope="session")
 def voice(model: Model, recording: Floats) -> Voice:
-    return enroll(model, Audio(recording, 16_000), "A few words.", name="noise")
+    return enroll(model, Recording(recording, 16_000, "A few words.", name="noise"))
 
 
 @pytest.fixture(scope="session")

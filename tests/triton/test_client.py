@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosyserve.contracts import CosyError, InputError, MissingVoiceError, OverloadError, WorkerError
+from cosyserve.errors import CosyError, InputError, MissingVoiceError, OverloadError, WorkerError
 from cosyserve.triton import tensors
 from cosyserve.triton.client import TritonClient
 from cosyserve.triton.http_client import TritonHTTPClient

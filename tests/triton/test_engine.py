@@ -16,19 +16,11 @@ import numpy as np
 import openai
 import pytest
 
-from cosyserve.audio import Audio, AudioFormat, decode, encode
+from cosyserve.audio import AudioFormat, decode, encode
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import (
-    AudioChunk,
-    CosyError,
-    InputError,
-    Mode,
-    SpeechRequest,
-    Voice,
-    VoiceError,
-    WorkerError,
-)
+from cosyserve.contracts import AudioChunk, Mode, Recording, SpeechRequest, Voice
 from cosyserve.engine.in_process import LocalEngine
+from cosyserve.errors import CosyError, InputError, VoiceError, WorkerError
 from cosyserve.triton import engine as triton_engine
 from cosyserve.triton.engine import TritonEngine
 from cosyserve.voices.enroll import enroll
@@ -98,12 +90,11 @@ def test_the_servers_own_voice_speaks_as_in_process(
 
 def test_a_voice_is_learnt_and_speaks_as_in_process(triton: Served, model: Model) -> None:
     async def learn(engine: TritonEngine) -> tuple[Voice, list[AudioChunk]]:
-        about = {"name": "anna", "language": "en", "consent": "Anna"}
-        voice = await engine.embed(NOISE, 24_000, " Words. ", **about)
+        voice = await engine.embed(Recording(NOISE, 24_000, " Words. ", "anna", "en", "Anna"))
         return voice, await speech(engine, SpeechRequest(TEXT, voice, seed=3, stream=True))
 
     voice, found = run(f"triton://{triton.grpc}", learn)
-    expected = enroll(model, Audio(NOISE, 24_000), "Words.", name="anna")
+    expected = enroll(model, Recording(NOISE, 24_000, "Words.", name="anna"))
     assert voice.prompt_text == "Words."
     assert (voice.name, voice.language, voice.consent) == ("anna", "en", "Anna")
     assert (voice.family, voice.fingerprint) == (expected.family, expected.fingerprint)
@@ -151,7 +142,7 @@ def test_text_in_pieces_is_spoken_sentence_by_sentence(triton: Served) -> None:
 
 
 def test_complaints_have_types(triton: Served, model: Model) -> None:
-    voice = enroll(model, Audio(NOISE, 24_000), "Words.", name="anna")
+    voice = enroll(model, Recording(NOISE, 24_000, "Words.", name="anna"))
     cases: list[tuple[SpeechRequest, type[CosyError], str]] = [
         (SpeechRequest("...", voice), InputError, "nothing to say"),
         (SpeechRequest("\ud800", voice), InputError, "surrogate"),
@@ -166,7 +157,7 @@ def test_complaints_have_types(triton: Served, model: Model) -> None:
                 await speech(engine, request)
             assert type(caught.value) is kind
         with pytest.raises(VoiceError, match="at least"):
-            await engine.embed(NOISE[:100], 24_000, "", name="", language="", consent="")
+            await engine.embed(Recording(NOISE[:100], 24_000))
 
     run(f"triton://{triton.grpc}", complain)
 

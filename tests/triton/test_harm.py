@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosyserve.audio import Audio
 from cosyserve.checkpoints.model import Model
 from cosyserve.checkpoints.prepare import prepare
-from cosyserve.contracts import Floats, OverloadError, SpeechRequest, WorkerError
+from cosyserve.contracts import Floats, Recording, SpeechRequest
 from cosyserve.deploy.triton_repository import render
 from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.speak import speak
 from cosyserve.engine.tts import load
+from cosyserve.errors import OverloadError, WorkerError
 from cosyserve.triton import tensors, vocabulary
 from cosyserve.triton.client import TritonClient
 from cosyserve.triton.keeper import STUB, TritonKeeper
@@ -83,7 +83,7 @@ async def streamed(client: TritonClient, inputs: dict[str, Array]) -> list[Float
 
 
 def test_a_dit_stream_is_the_engines(small: Served, dit: Model, recording: Floats) -> None:
-    voice = enroll(dit, Audio(recording, 16_000), "A few words.")
+    voice = enroll(dit, Recording(recording, 16_000, "A few words."))
     request = SpeechRequest(TEXT, voice, stream=True)
     expected = [chunk.samples for chunk in speak(dit, request)]
     found = asking(small, lambda c: streamed(c, given(recording)))
@@ -103,7 +103,7 @@ def chunk(recording: Floats, tokens: list[int], **more: Array) -> dict[str, Arra
 def test_a_dit_model_takes_a_recording(small: Served, dit: Model, recording: Floats) -> None:
     tokens = np.random.default_rng(0).integers(0, 6561, 40).tolist()
     token2wav = Token2Wav(*dit.need_token2wav())
-    voice = enroll(dit, Audio(recording, 16_000), "")
+    voice = enroll(dit, Recording(recording, 16_000, ""))
     begun = token2wav.begin(voice, with_prompt=True, seed=0, speed=1.0)
     ((expected, _),) = token2wav.whole([begun], [tokens])
     found = asking(small, lambda c: c.infer("token2wav_dit", chunk(recording, tokens), seconds=30))

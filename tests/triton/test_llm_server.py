@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import CosyError, Mode, SpeechRequest, Voice
+from cosyserve.contracts import Mode, SpeechRequest, Voice
 from cosyserve.engine.speak import speak
+from cosyserve.errors import CosyError
 from cosyserve.triton.engine import TritonEngine
 from tests.backends.llm_server import LLMServer, never_ends, refuses
 from tests.backends.our_lm import serving_lm

@@ -10,21 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosyserve.audio import Audio, whisper_log_mel
+from cosyserve.audio import whisper_log_mel
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import (
-    CosyError,
-    Floats,
-    InputError,
-    LMRequest,
-    OverloadError,
-    Voice,
-    VoiceError,
-)
+from cosyserve.contracts import Floats, LMRequest, Recording, Voice
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.hops import hop_ends
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.token2wav import Token2Wav
+from cosyserve.errors import CosyError, InputError, OverloadError, VoiceError
 from cosyserve.triton import vocabulary
 from cosyserve.triton.client import TritonClient
 from cosyserve.triton.http_client import TritonHTTPClient
@@ -93,7 +86,7 @@ def test_a_recording_ends_where_it_says(served: Served) -> None:
 def test_recordings_become_embeddings(served: Served, model: Model) -> None:
     for wave in recordings():
         found = over_http(served, "speaker_embedding", {"reference_wav": wave[None]})
-        expected = enroll(model, Audio(wave, 16_000), "").embedding
+        expected = enroll(model, Recording(wave, 16_000, "")).embedding
         np.testing.assert_allclose(found["embedding"][0], expected, rtol=1e-4, atol=1e-5)
         half = found["prompt_spk_embedding"]
         assert half.dtype == np.float16

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosyserve.contracts import WorkerError
+from cosyserve.errors import WorkerError
 from cosyserve.triton import tensors
 from cosyserve.triton.client import TritonClient
 from tests.triton.scripted import STREAMING, Scripted, script, scripted

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from cosyserve.contracts import InputError, Mode, Sampling, SpeechRequest, Voice
+from cosyserve.contracts import Mode, Sampling, SpeechRequest, Voice
+from cosyserve.errors import InputError
 from cosyserve.triton.options import packed, speech_request
 
 VOICE = Voice("hm", np.zeros(3, np.int32), np.zeros((6, 80), np.float32), np.ones(4, np.float32))
@@ -22,7 +23,7 @@ def test_a_request_survives_the_journey() -> None:
         speed=1.5,
         seed=9,
         stream=True,
-        normalise=False,
+        normalize=False,
         sampling=Sampling(0.5, 7),
         language="en",
     )

@@ -14,17 +14,9 @@ import numpy as np
 import pytest
 
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import (
-    CosyError,
-    Floats,
-    InputError,
-    MissingVoiceError,
-    Mode,
-    SpeechRequest,
-    Voice,
-    VoiceError,
-)
+from cosyserve.contracts import Floats, Mode, SpeechRequest, Voice
 from cosyserve.engine.speak import speak
+from cosyserve.errors import CosyError, InputError, MissingVoiceError, VoiceError
 from cosyserve.triton import tensors
 from cosyserve.triton.client import TritonClient
 from cosyserve.triton.tensors import Array, Tensors

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.contracts import (
+from cosyserve.errors import (
     CosyError,
     InputError,
     MissingVoiceError,

@@ -15,7 +15,8 @@ import httpx
 import numpy as np
 import pytest
 
-from cosyserve.contracts import InputError, Mode, SpeechRequest, Voice, VoiceError, WorkerError
+from cosyserve.contracts import Mode, SpeechRequest, Voice
+from cosyserve.errors import InputError, VoiceError, WorkerError
 from cosyserve.triton.engine import TritonEngine
 from tests.serving import served
 from tests.triton.scripted import Scripted, script, scripted

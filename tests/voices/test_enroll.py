@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosyserve.audio import Audio
 from cosyserve.checkpoints.load import load_folder
 from cosyserve.checkpoints.model import Model, assemble
 from cosyserve.checkpoints.testmodel import random_parts
-from cosyserve.contracts import CheckpointError, VoiceError
+from cosyserve.contracts import Recording
+from cosyserve.errors import CheckpointError, VoiceError
 from cosyserve.voices.enroll import check_fits, enroll, with_short_first_hop
 from cosyserve.voices.file import from_bytes, to_bytes
 
@@ -20,14 +20,14 @@ def model() -> Model:
     return assemble(random_parts())
 
 
-def recording(seconds: float, rate: int = 16_000, loudness: float = 0.1) -> Audio:
+def recording(seconds: float, rate: int = 16_000, loudness: float = 0.1, **texts: str) -> Recording:
     noise = np.random.default_rng(0).standard_normal(round(seconds * rate)) * loudness
-    return Audio(noise.astype(np.float32), rate)
+    return Recording(noise.astype(np.float32), rate, **texts)
 
 
 @pytest.mark.parametrize("rate", [8000, 16_000, 22_050, 24_000, 44_100, 48_000])
 def test_a_recording_of_any_rate_becomes_a_voice(rate: int, model: Model) -> None:
-    voice = enroll(model, recording(1.0, rate), " hello \n", name="ann", keep_audio=True)
+    voice = enroll(model, recording(1.0, rate, text=" hello \n", name="ann"), keep_audio=True)
     assert (voice.prompt_text, voice.name, voice.source_rate) == ("hello", "ann", rate)
     assert (voice.mel.shape, voice.speech_tokens.dtype) == ((50, 80), np.int32)
     assert (voice.family, voice.fingerprint) == (model.config.family, model.config.fingerprint)
@@ -40,8 +40,8 @@ def test_a_recording_of_any_rate_becomes_a_voice(rate: int, model: Model) -> Non
     "audio",
     [recording(0.5), recording(30.0), recording(1.0, loudness=0.0), recording(1, 16_000, 9)],
 )
-def test_the_shortest_the_longest_silence_and_clipping(audio: Audio, model: Model) -> None:
-    voice = enroll(model, audio, "")
+def test_the_shortest_the_longest_silence_and_clipping(audio: Recording, model: Model) -> None:
+    voice = enroll(model, audio)
     assert len(voice.speech_tokens) == int(audio.seconds * 25)
     check_fits(voice, model)
 
@@ -51,41 +51,41 @@ def test_the_shortest_the_longest_silence_and_clipping(audio: Audio, model: Mode
     [
         (recording(31.0), "31.0 s long; at most 30 s"),
         (recording(0.1), "0.10 s long, at least 0.5 s"),
-        (Audio(np.zeros(0, np.float32), 16_000), "0.00 s long"),
-        (Audio(np.full(16_000, np.nan, np.float32), 16_000), "finite samples"),
-        (Audio(np.full(16_000, np.inf, np.float32), 16_000), "finite samples"),
-        (Audio(np.zeros((16_000, 2), np.float32), 16_000), "one channel"),
-        (Audio(np.zeros(16_000, np.float32), 0), "positive rate"),
-        (Audio(np.zeros(16_000, np.float32), -1), "positive rate"),
+        (Recording(np.zeros(0, np.float32), 16_000), "0.00 s long"),
+        (Recording(np.full(16_000, np.nan, np.float32), 16_000), "finite samples"),
+        (Recording(np.full(16_000, np.inf, np.float32), 16_000), "finite samples"),
+        (Recording(np.zeros((16_000, 2), np.float32), 16_000), "one channel"),
+        (Recording(np.zeros(16_000, np.float32), 0), "positive rate"),
+        (Recording(np.zeros(16_000, np.float32), -1), "positive rate"),
     ],
 )
-def test_what_is_no_recording(audio: Audio, message: str, model: Model) -> None:
+def test_what_is_no_recording(audio: Recording, message: str, model: Model) -> None:
     with pytest.raises(VoiceError, match=message):
-        enroll(model, audio, "hello")
+        enroll(model, audio)
 
 
 def test_texts_must_be_unicode(model: Model) -> None:
-    for texts in ({"text": "\ud800"}, {"text": "", "name": "\udfff"}):
+    for texts in ({"text": "\ud800"}, {"name": "\udfff"}):
         with pytest.raises(VoiceError, match="surrogate"):
-            enroll(model, recording(1.0), **texts)
+            enroll(model, recording(1.0, **texts))
 
 
 def test_a_model_without_prompt_encoders(model: Model) -> None:
     with pytest.raises(CheckpointError, match="can't learn a voice"):
-        enroll(replace(model, speaker_encoder=None), recording(1.0), "")
+        enroll(replace(model, speaker_encoder=None), recording(1.0))
 
 
 def test_published_encoders_make_voices(cosyvoice2_folder: Path, token2wav_folder: Path) -> None:
     """The same files give the same voice, whatever the flow beside them is."""
     unet, dit = load_folder(cosyvoice2_folder), load_folder(token2wav_folder)
-    first, second = (enroll(model, recording(2.0), "a") for model in (unet, dit))
+    first, second = (enroll(model, recording(2.0, text="a")) for model in (unet, dit))
     assert first.content_hash == second.content_hash
     check_fits(first, dit)
     check_fits(second, unet)
 
 
 def test_a_voice_of_another_model(model: Model) -> None:
-    voice = enroll(model, recording(1.0), "hello", name="ann")
+    voice = enroll(model, recording(1.0, text="hello", name="ann"))
     check_fits(replace(voice, fingerprint=""), model)  # imported: nobody knows
     for other, message in (
         (replace(voice, fingerprint="other"), "made by another model"),
@@ -99,7 +99,7 @@ def test_a_voice_of_another_model(model: Model) -> None:
 
 
 def test_an_lm_alone_can_be_asked_too(model: Model) -> None:
-    voice = enroll(model, recording(1.0), "hello")
+    voice = enroll(model, recording(1.0, text="hello"))
     lm_alone = replace(model, flow=None, vocoder=None, config=replace(model.config, flow=None))
     check_fits(voice, lm_alone)
     with pytest.raises(VoiceError, match="another model"):
@@ -108,7 +108,7 @@ def test_an_lm_alone_can_be_asked_too(model: Model) -> None:
 
 def test_the_first_hop_is_short(model: Model) -> None:
     for seconds in (0.5, 1.96, 2.0, 3.4, 10.0):
-        voice = enroll(model, recording(seconds), "")
+        voice = enroll(model, recording(seconds))
         cut = with_short_first_hop(voice)
         left = len(cut.speech_tokens) - cut.flow_start
         assert left % 25 == 15 if len(voice.speech_tokens) >= 50 else cut.flow_start == 0

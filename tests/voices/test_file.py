@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from cosyserve.contracts import StoreError, Voice, VoiceError
+from cosyserve.contracts import Voice
+from cosyserve.errors import StoreError, VoiceError
 from cosyserve.voices.file import MAX_BYTES, from_bytes, load_voice, save_voice, to_bytes
 
 RANDOM = np.random.default_rng(0)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.contracts import MissingVoiceError, VoiceError
+from cosyserve.errors import MissingVoiceError, VoiceError
 from cosyserve.voices.library import VoiceLibrary
 from cosyserve.voices.store import open_store
 from tests.voices.test_file import PRESET, VOICE

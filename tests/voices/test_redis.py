@@ -11,7 +11,7 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosyserve.contracts import InputError, StoreError, VoiceError
+from cosyserve.errors import InputError, StoreError, VoiceError
 from cosyserve.voices.file import MAX_BYTES, to_bytes
 from cosyserve.voices.redis import PREFIX
 from cosyserve.voices.store import open_store

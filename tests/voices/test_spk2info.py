@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from cosyserve.contracts import VoiceError
+from cosyserve.errors import VoiceError
 from cosyserve.text import byte_tokenizer
 from cosyserve.voices.file import from_bytes, to_bytes
 from cosyserve.voices.spk2info import import_spk2info

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.contracts import MissingVoiceError, StoreError, VoiceError
+from cosyserve.errors import MissingVoiceError, StoreError, VoiceError
 from cosyserve.voices.store import HEAD_BYTES, VoiceStore, check_name, open_store
 from tests.redis_server import RedisServer, redis_running
 from tests.voices.test_file import PRESET, VOICE

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cosyserve.audio.formats import MAX_RATE, MIN_RATE
-from cosyserve.contracts import AudioError, Floats
+from cosyserve.contracts import Floats
+from cosyserve.errors import AudioError
 
 if TYPE_CHECKING:
     from av.audio.stream import AudioStream

@@ -14,7 +14,8 @@ from cosyserve.audio.compressed import AacStream, FlacStream, Mp3Stream, OpusStr
 from cosyserve.audio.formats import AudioFormat, output_rate
 from cosyserve.audio.linear import MulawStream, PcmStream, WavStream
 from cosyserve.audio.resample import StreamResampler, resampled_length
-from cosyserve.contracts import SAMPLE_RATE, AudioError, Floats
+from cosyserve.contracts import SAMPLE_RATE, Floats
+from cosyserve.errors import AudioError
 
 
 class FormatStream(Protocol):

@@ -12,7 +12,8 @@ from math import log
 import numpy as np
 import numpy.typing as npt
 
-from cosyserve.contracts import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_FRAME, AudioError, Floats
+from cosyserve.contracts import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_FRAME, Floats
+from cosyserve.errors import AudioError
 
 Doubles = npt.NDArray[np.float64]
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from cosyserve.contracts import SAMPLE_RATE, AudioError
+from cosyserve.contracts import SAMPLE_RATE
+from cosyserve.errors import AudioError
 
 MIN_RATE, MAX_RATE = 8_000, 192_000
 TELEPHONE_RATE = 8_000

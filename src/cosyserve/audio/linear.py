@@ -10,7 +10,8 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-from cosyserve.contracts import AudioError, Floats
+from cosyserve.contracts import Floats
+from cosyserve.errors import AudioError
 
 UNKNOWN_SIZE = 0xFFFFFFFF  # what players take for "until the stream ends"
 WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")

@@ -13,7 +13,8 @@ from math import ceil, gcd
 import numpy as np
 import numpy.typing as npt
 
-from cosyserve.contracts import AudioError, Floats
+from cosyserve.contracts import Floats
+from cosyserve.errors import AudioError
 
 FILTER_ZERO_CROSSINGS = 6  # of the sinc, on each side
 ROLLOFF = 0.99  # cut-off as a share of the lower Nyquist frequency

@@ -18,14 +18,8 @@ import httpx
 
 from cosyserve.backends.sse import events
 from cosyserve.backends.token_text import ENDS, LLMServerError, TokenReader, written
-from cosyserve.contracts import (
-    FinishReason,
-    InputError,
-    LMRequest,
-    OverloadError,
-    SpeechTokens,
-    WorkerError,
-)
+from cosyserve.contracts import FinishReason, LMRequest, SpeechTokens
+from cosyserve.errors import InputError, OverloadError, WorkerError
 
 PAUSES = (0.1, 0.4)  # seconds before another attempt, half as much again by chance
 SEEDS = 1 << 63  # servers take 63 bits
@@ -91,7 +85,7 @@ class OpenAILLM:
 
     async def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
         """What fails before the first token is tried again; what fails later is an error."""
-        reader, left, limit = TokenReader(self.server.speech_tokens), request.most, "first"
+        reader, left, limit = TokenReader(self.server.speech_tokens), request.max_tokens, "first"
         clock = asyncio.get_running_loop().time
         until = clock() + self.server.first_seconds
         async with contextlib.aclosing(self._answer(request)) as pieces:
@@ -183,7 +177,7 @@ class OpenAILLM:
         body: dict[str, Any] = {
             "model": server.model,
             "stream": True,
-            "max_tokens": request.most,
+            "max_tokens": request.max_tokens,
             "stop": list(ENDS),
             "seed": request.seed % SEEDS,
             "temperature": server.temperature,
@@ -192,7 +186,7 @@ class OpenAILLM:
         if server.extensions:
             body |= {
                 "top_k": sampling.top_k,
-                "min_tokens": request.least,
+                "min_tokens": request.min_tokens,
                 "repetition_penalty": server.repetition_penalty,
                 "skip_special_tokens": False,  # speech tokens may count as special
             }

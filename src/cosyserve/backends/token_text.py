@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from cosyserve.contracts import CosyError
+from cosyserve.errors import CosyError
 
 ENDS = ("<|eos1|>", "<|eos2|>", "<|eos3|>", "<|eos|>")
 FOREIGN = 32  # characters that are no token, over a whole answer, before it is no speech

@@ -17,7 +17,8 @@ import httpx
 from cosyserve.bench.items import Item
 from cosyserve.bench.playback import Arrival
 from cosyserve.bench.sample import Failure, Sample
-from cosyserve.contracts import SAMPLE_RATE, CosyError, InputError
+from cosyserve.contracts import SAMPLE_RATE
+from cosyserve.errors import CosyError, InputError
 
 SPEECH_PATH = "/v1/audio/speech"
 PROBE_PATH = "/v1/models"

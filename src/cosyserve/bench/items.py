@@ -18,7 +18,7 @@ import numpy as np
 
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.bench.sentences import ENGLISH, MANDARIN
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 
 MANIFEST_LINE = "id|prompt_text|prompt_wav|target_text"
 DATASET_COLUMNS = {"id", "prompt_text", "prompt_audio", "target_text"}

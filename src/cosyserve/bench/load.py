@@ -13,7 +13,7 @@ import numpy as np
 
 from cosyserve.bench.items import Item
 from cosyserve.bench.sample import Sample
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 
 Ask = Callable[[Item], Awaitable[Sample]]
 

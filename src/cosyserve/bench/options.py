@@ -12,7 +12,7 @@ from cosyserve.bench.client import Endpoint
 from cosyserve.bench.items import Source
 from cosyserve.bench.load import Load
 from cosyserve.bench.triton import TritonEndpoint
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 
 
 @dataclass(frozen=True)

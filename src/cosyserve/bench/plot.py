@@ -13,7 +13,7 @@ import numpy as np
 
 from cosyserve.bench.report import Report
 from cosyserve.bench.sample import Sample
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

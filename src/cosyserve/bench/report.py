@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from cosyserve.bench.figures import Figures
 from cosyserve.bench.options import BenchOptions
 from cosyserve.bench.sample import Sample
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 
 
 @dataclass(frozen=True)

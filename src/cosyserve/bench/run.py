@@ -22,7 +22,8 @@ from cosyserve.bench.options import BenchOptions
 from cosyserve.bench.report import Report, this_host
 from cosyserve.bench.sample import Sample
 from cosyserve.bench.triton import TritonEndpoint
-from cosyserve.contracts import SAMPLE_RATE, CosyError, InputError
+from cosyserve.contracts import SAMPLE_RATE
+from cosyserve.errors import CosyError, InputError
 
 
 async def run_bench(options: BenchOptions) -> Report:

@@ -21,7 +21,8 @@ from cosyserve.bench.client import UnreachableError
 from cosyserve.bench.items import Item
 from cosyserve.bench.playback import Arrival
 from cosyserve.bench.sample import Failure, Sample
-from cosyserve.contracts import SAMPLE_RATE, AudioError, CosyError, Floats, InputError, WorkerError
+from cosyserve.contracts import SAMPLE_RATE, Floats
+from cosyserve.errors import AudioError, CosyError, InputError, WorkerError
 from cosyserve.triton import tensors
 from cosyserve.triton.http_client import TritonHTTPClient
 from cosyserve.triton.speech import REFERENCE_RATE, speech_inputs, waveform

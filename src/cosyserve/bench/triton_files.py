@@ -12,7 +12,7 @@ from typing import Any
 
 from cosyserve.bench.report import Report
 from cosyserve.bench.statistics import distribution, variance
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 
 STAGES = {
     "queue": "queue",

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, fields
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from cosyserve.models.config import ModelConfig
 
 MAX_SIZE = 1 << 20  # the largest published one is a vocabulary of 158 336

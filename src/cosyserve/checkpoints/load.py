@@ -10,7 +10,7 @@ import torch
 
 from cosyserve.checkpoints import native, published, testmodel
 from cosyserve.checkpoints.model import Model, assemble
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 
 SHIPPED = "nano"  # the small model inside the package
 SHIPPED_FOLDER = Path(__file__).parents[1] / SHIPPED

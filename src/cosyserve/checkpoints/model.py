@@ -12,7 +12,7 @@ import torch
 
 from cosyserve.checkpoints.onnx.encoders import load_speaker_encoder, load_speech_tokenizer
 from cosyserve.checkpoints.parts import Parts, build
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from cosyserve.models.config import ModelConfig
 from cosyserve.models.encoders.campplus import CamPlus
 from cosyserve.models.encoders.prompt_encoders import (

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from cosyserve.checkpoints.config_data import from_json, sensible, shown, to_json
 from cosyserve.checkpoints.parts import MODULES, Parts, State, check, check_finite, shapes
 from cosyserve.checkpoints.plain_files import read_json, read_tensors, reason, require_file
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from cosyserve.models.config import ModelConfig
 from cosyserve.models.int8 import unpacked
 from cosyserve.text import Pronouncer, TextTokenizer

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from cosyserve.checkpoints.config_data import sensible
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from cosyserve.models.config import ModelConfig
 from cosyserve.models.encoders.campplus import CamPlus
 from cosyserve.models.encoders.s3 import S3Tokenizer
@@ -95,7 +95,7 @@ class Parts:
         return replace(self, states=states)
 
 
-class Undrawn(TorchFunctionMode):
+class SkipInit(TorchFunctionMode):
     """First weights are not drawn: without values they mean nothing, and torch would load its
     compiler to draw them, which takes a second and 100 MB."""
 
@@ -109,13 +109,13 @@ class Undrawn(TorchFunctionMode):
 
 def shapes(module: Callable[[Any], nn.Module], config: Any) -> Shapes:
     """Keys and shapes of a module's state, without its weights."""
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), SkipInit():
         return {key: tuple(value.shape) for key, value in module(config).state_dict().items()}
 
 
 def build(module: Callable[[Any], M], config: Any, state: State, origin: str) -> M:
     """A module that holds exactly these tensors; a mismatch names origin and key."""
-    with sensible(origin), torch.device("meta"), Undrawn():
+    with sensible(origin), torch.device("meta"), SkipInit():
         built = module(config)
     check(origin, state, {key: tuple(value.shape) for key, value in built.state_dict().items()})
     built.load_state_dict(state, assign=True)

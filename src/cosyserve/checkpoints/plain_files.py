@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 
 State = dict[str, Tensor]
 

@@ -15,7 +15,7 @@ from cosyserve.checkpoints import native, published
 from cosyserve.checkpoints.hub.hub import fetch_model, looks_like_hub_name
 from cosyserve.checkpoints.model import assemble
 from cosyserve.checkpoints.parts import Parts
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 
 DTYPES = ("float32", "bfloat16", "float16")
 

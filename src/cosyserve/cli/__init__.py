@@ -22,7 +22,7 @@ from cosyserve.cli.prepare import doctor, prepare
 from cosyserve.cli.say import say
 from cosyserve.cli.serve import serve
 from cosyserve.cli.voice import voices
-from cosyserve.contracts import CosyError
+from cosyserve.errors import CosyError
 
 EXTRAS = {  # packages that not everybody needs, and what brings them along
     **dict.fromkeys(("fastapi", "msgspec", "prometheus_client", "redis", "uvicorn"), "server"),

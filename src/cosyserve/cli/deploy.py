@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from cosyserve.cli.common import note
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 from cosyserve.settings import Settings
 
 deploy = typer.Typer(no_args_is_help=True, help="Write what other servers need.")

@@ -27,7 +27,8 @@ from cosyserve.cli.common import (
     note,
     stored_voices,
 )
-from cosyserve.contracts import SAMPLE_RATE, AudioChunk, InputError, Mode, Voice
+from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Mode, Voice
+from cosyserve.errors import InputError
 
 if TYPE_CHECKING:
     from cosyserve.engine.tts import TTS
@@ -55,7 +56,7 @@ def say(
     speed: Annotated[float, typer.Option(help="0.25 to 4.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Same seed, same speech.")] = 0,
     stream: Annotated[bool, typer.Option(help="Compute and write chunk by chunk.")] = True,
-    normalise: Annotated[bool, typer.Option(help="Read numbers out, split sentences.")] = True,
+    normalize: Annotated[bool, typer.Option(help="Read numbers out, split sentences.")] = True,
     voice_store: StoreOption = None,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
@@ -64,7 +65,7 @@ def say(
     kind = _format(output, audio_format)
     words = sys.stdin.read() if text == "-" and source is None else text
     tts = load_tts(model, device, dtype)
-    options: dict[str, object] = {"speed": speed, "seed": seed, "normalise": normalise}
+    options: dict[str, object] = {"speed": speed, "seed": seed, "normalise": normalize}
     if mode is not None:
         options["mode"] = mode
     if instruct:

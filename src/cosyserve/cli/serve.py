@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cosyserve.cli.common import DtypeOption, ModelOption, StoreOption, note, stored_voices
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 from cosyserve.settings import Settings
 
 if TYPE_CHECKING:

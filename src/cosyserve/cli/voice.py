@@ -18,6 +18,7 @@ from cosyserve.cli.common import (
     note,
     stored_voices,
 )
+from cosyserve.contracts import Recording
 
 voices = typer.Typer(no_args_is_help=True, help="Stored voices.")
 
@@ -42,7 +43,8 @@ def voice_add(
     store = stored_voices(voice_store)
     audio = decode(recording)
     tts = load_tts(model, device, None)
-    voice = enroll(tts.model, audio, text, name=name, language=language, consent=consent)
+    heard = Recording(audio.samples, audio.rate, text, name, language, consent)
+    voice = enroll(tts.model, heard)
     note.print(f"written: {store.put(name, voice)}")
 
 

@@ -13,9 +13,9 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from cosyserve.checkpoints import native
-from cosyserve.contracts import InputError
 from cosyserve.deploy.triton_models import code, models
 from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.errors import InputError
 
 PLACEHOLDER = re.compile(r"\$\{\w*\}?")
 

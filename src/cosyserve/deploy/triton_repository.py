@@ -15,9 +15,9 @@ from google.protobuf import text_format
 
 from cosyserve.checkpoints import native, testmodel
 from cosyserve.checkpoints.load import model_folder
-from cosyserve.contracts import CheckpointError, InputError
 from cosyserve.deploy.triton_models import code, models
 from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.errors import CheckpointError, InputError
 from cosyserve.models.config import DiTConfig
 from cosyserve.settings import Settings
 

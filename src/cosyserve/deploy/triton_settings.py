@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 
 
 def _knob(default: Any, about: str, *, least: float = -math.inf, most: float = math.inf) -> Any:

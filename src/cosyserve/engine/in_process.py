@@ -8,21 +8,14 @@ from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from cosyserve.audio import Audio
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import (
-    AudioChunk,
-    CosyError,
-    EngineStats,
-    Floats,
-    SpeechRequest,
-    Voice,
-)
+from cosyserve.contracts import AudioChunk, EngineStats, Recording, SpeechRequest, Voice
 from cosyserve.engine.compute.profile import LATENCY, Profile
 from cosyserve.engine.scheduling.intake import Intake, Ticket
 from cosyserve.engine.scheduling.loop import Loop
 from cosyserve.engine.scheduling.scheduler import WAITING, Scheduler
 from cosyserve.engine.text_stream import feeding, opened
+from cosyserve.errors import CosyError
 from cosyserve.text.number_process import NumberReader
 from cosyserve.voices.enroll import enroll
 from cosyserve.voices.shipped import describe
@@ -71,14 +64,9 @@ class LocalEngine:
         finally:
             ticket.cancel()
 
-    async def embed(
-        self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str
-    ) -> Voice:
-        def learn() -> Voice:
-            audio = Audio(samples, rate)
-            return enroll(self._model, audio, text, name=name, language=language, consent=consent)
-
-        return await asyncio.get_running_loop().run_in_executor(self._enrolling, learn)
+    async def embed(self, recording: Recording) -> Voice:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._enrolling, enroll, self._model, recording)
 
     def stats(self) -> EngineStats:
         return self._loop.scheduler.stats()

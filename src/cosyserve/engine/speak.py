@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import AudioChunk, CosyError, InputError, SpeechRequest
+from cosyserve.contracts import AudioChunk, Pushed, SpeechRequest
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.text_stream import one_by_one
+from cosyserve.errors import CosyError, InputError
 from cosyserve.text import PieceTokenizer
 
 
 def speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
     """Audio in order; the last chunk says how the speech ended."""
-    if isinstance(request.text, AsyncIterator):
+    if isinstance(request.text, AsyncIterator | Pushed):
         raise InputError("text in pieces must be an ordinary iterator here")
     if isinstance(request.text, str) or model.config.takes_pieces:
         return _speak(model, request)
@@ -24,7 +25,7 @@ def speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
 
 
 def _speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
-    assert not isinstance(request.text, AsyncIterator)
+    assert isinstance(request.text, str | Iterator)
     scheduler = Scheduler.of(model, slots=1)
     found: list[AudioChunk | CosyError] = []
     session = scheduler.open(request, found.append)

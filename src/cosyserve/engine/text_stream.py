@@ -11,14 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cosyserve.contracts import (
-    SAMPLE_RATE,
-    AudioChunk,
-    FinishReason,
-    InputError,
-    OverloadError,
-    SpeechRequest,
-)
+from cosyserve.contracts import SAMPLE_RATE, AudioChunk, FinishReason, SpeechRequest, Text
+from cosyserve.errors import InputError, OverloadError
 from cosyserve.text.sentences import sentences, sentences_later
 
 Speak = Callable[[SpeechRequest], AsyncGenerator[AudioChunk, None]]
@@ -26,7 +20,7 @@ NOTHING = np.zeros(0, np.float32)
 PATIENCE = 10.0  # seconds that a later sentence waits for a place
 
 
-class Joined:
+class ConcatenatedChunks:
     """Several requests' chunks as those of one."""
 
     def __init__(self, request: SpeechRequest) -> None:
@@ -65,7 +59,7 @@ def one_by_one(
     request: SpeechRequest, speak: Callable[[SpeechRequest], Iterator[AudioChunk]]
 ) -> Iterator[AudioChunk]:
     assert isinstance(request.text, Iterator)
-    joined = Joined(request)
+    joined = ConcatenatedChunks(request)
     for sentence in sentences(request.text):
         for chunk in speak(joined.ask(sentence)):
             yield joined.hear(chunk)
@@ -86,7 +80,7 @@ async def one_by_one_later(
 ) -> AsyncGenerator[AudioChunk, None]:
     if not isinstance(request.text, AsyncIterator):
         raise InputError("text in pieces must be an asynchronous iterator")
-    joined = Joined(request)
+    joined = ConcatenatedChunks(request)
     async with aclosing(sentences_later(request.text)) as texts:
         async for sentence in texts:
             patience = PATIENCE if joined.begun else 0.0
@@ -116,7 +110,7 @@ async def _patiently(
 
 @asynccontextmanager
 async def feeding(
-    text: str | Iterator[str] | AsyncIterator[str],
+    text: Text,
     push: Callable[[str], None],
     end: Callable[[], None],
     fail: Callable[[Exception], None],

@@ -18,12 +18,13 @@ from cosyserve.contracts import (
     MAX_PROMPT_SECONDS,
     AudioChunk,
     Floats,
-    InputError,
     Mode,
+    Recording,
     SpeechRequest,
     Voice,
 )
 from cosyserve.engine.speak import speak
+from cosyserve.errors import InputError
 from cosyserve.voices.enroll import enroll
 from cosyserve.voices.shipped import default_voice
 
@@ -35,11 +36,20 @@ class TTS:
         self.model = model
 
     def voice(
-        self, audio: str | Path | bytes, text: str = "", *, name: str = "", consent: str = ""
+        self,
+        audio: str | Path | bytes,
+        text: str = "",
+        *,
+        name: str = "",
+        language: str = "",
+        consent: str = "",
     ) -> Voice:
         """Learns a voice from 3 to 30 s of audio; `text` is what is said in it."""
-        recording = decode(audio, max_seconds=2 * MAX_PROMPT_SECONDS)
-        return enroll(self.model, recording, text, name=name, consent=consent)
+        heard = decode(audio, max_seconds=2 * MAX_PROMPT_SECONDS)
+        recording = Recording(
+            heard.samples, heard.rate, text, name=name, language=language, consent=consent
+        )
+        return enroll(self.model, recording)
 
     def say(self, text: str, voice: Voice | None = None, **options: Any) -> Floats:
         """The whole speech: float32 samples at 24 kHz. Options are those of SpeechRequest."""

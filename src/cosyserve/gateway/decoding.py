@@ -16,7 +16,8 @@ from asyncio.subprocess import Process
 import numpy as np
 
 from cosyserve.audio import Audio, decode
-from cosyserve.contracts import MAX_PROMPT_SECONDS, AudioError
+from cosyserve.contracts import MAX_PROMPT_SECONDS
+from cosyserve.errors import AudioError
 
 MEMORY_BYTES = 1 << 30  # of address space: libraries and the recording
 CPU_SECONDS = 10

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from cosyserve.contracts import (
+from cosyserve.errors import (
     AudioError,
     CosyError,
     InputError,

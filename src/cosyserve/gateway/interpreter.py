@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from cosyserve.contracts import Engine, InputError, Mode, SpeechRequest, Voice
+from cosyserve.contracts import Engine, Mode, SpeechRequest, Voice
+from cosyserve.errors import InputError
 from cosyserve.gateway.known_voices import KnownVoices
 from cosyserve.gateway.references import References
 from cosyserve.gateway.requests import SpeechFields

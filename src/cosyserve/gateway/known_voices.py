@@ -7,7 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from cosyserve.contracts import Engine, MissingVoiceError, StoreError, Voice, VoiceError
+from cosyserve.contracts import Engine, Voice
+from cosyserve.errors import MissingVoiceError, StoreError, VoiceError
 from cosyserve.gateway.errors import Refusal
 from cosyserve.voices.library import VoiceLibrary
 from cosyserve.voices.store import DEFAULT, VoiceStore, check_name

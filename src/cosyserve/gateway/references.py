@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 
-from cosyserve.contracts import Engine, Voice
+from cosyserve.contracts import Engine, Recording, Voice
 from cosyserve.gateway.decoding import Decoder
 from cosyserve.voices.lru import ByteLRU
 
@@ -25,8 +25,7 @@ class References:
         if known := self._learned.get(key):
             return known
         audio = await self._decoder.decode(recording)
-        about = {"name": "", "language": "", "consent": ""}
-        voice = await self._engine.embed(audio.samples, audio.rate, text, **about)
+        voice = await self._engine.embed(Recording(audio.samples, audio.rate, text))
         size = voice.mel.nbytes + voice.speech_tokens.nbytes + voice.embedding.nbytes
         self._learned.put(key, voice, size)
         return voice

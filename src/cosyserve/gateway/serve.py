@@ -18,7 +18,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from cosyserve.audio import AudioFormat, Encoder
-from cosyserve.contracts import Engine, InputError
+from cosyserve.contracts import Engine
+from cosyserve.errors import InputError
 from cosyserve.gateway.app import create_app
 from cosyserve.gateway.decoding import Decoder
 from cosyserve.gateway.limits import Gate, Limits

@@ -10,15 +10,8 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from cosyserve.contracts import (
-    SAMPLE_RATE,
-    AudioChunk,
-    AudioError,
-    CosyError,
-    Engine,
-    SpeechRequest,
-    WorkerError,
-)
+from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Engine, SpeechRequest
+from cosyserve.errors import AudioError, CosyError, WorkerError
 from cosyserve.gateway.framing import Usage, Wire
 from cosyserve.gateway.record import Record
 

@@ -14,7 +14,7 @@ import uuid
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cosyserve.contracts import CosyError
+from cosyserve.errors import CosyError
 from cosyserve.gateway.errors import ClientLeft, Refusal, refusal
 from cosyserve.gateway.metrics import Metrics
 from cosyserve.gateway.record import Record

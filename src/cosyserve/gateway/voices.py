@@ -10,7 +10,8 @@ from urllib.parse import quote
 from fastapi import APIRouter, Form, Response, UploadFile
 from pydantic import BaseModel
 
-from cosyserve.contracts import TOKENS_PER_SECOND, Engine, Voice, VoiceError
+from cosyserve.contracts import TOKENS_PER_SECOND, Engine, Recording, Voice
+from cosyserve.errors import VoiceError
 from cosyserve.gateway.decoding import Decoder
 from cosyserve.gateway.known_voices import KnownVoices
 from cosyserve.gateway.requests import MAX_TEXT
@@ -81,9 +82,8 @@ def routes(engine: Engine, voices: KnownVoices, decoder: Decoder) -> APIRouter:
             voice = replace(kept, name=name, consent=consent)
         else:
             audio = await decoder.decode(data)
-            voice = await engine.embed(
-                audio.samples, audio.rate, text, name=name, language=language, consent=consent
-            )
+            recording = Recording(audio.samples, audio.rate, text, name, language, consent)
+            voice = await engine.embed(recording)
         await voices.add(name, voice)
         return details(name, voice)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 
 State = dict[str, Tensor]
 SCALE = ".scale"

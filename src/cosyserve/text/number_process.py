@@ -14,7 +14,7 @@ import threading
 from functools import lru_cache
 from typing import IO
 
-from cosyserve.contracts import CosyError
+from cosyserve.errors import CosyError
 from cosyserve.text.language import Language
 from cosyserve.text.numbers import read_numbers
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any
 
-from cosyserve.contracts import CosyError
+from cosyserve.errors import CosyError
 from cosyserve.text.fixes import ALL_MENDS, Mend, Mends
 from cosyserve.text.language import Language
 from cosyserve.text.number_rewrites import mended_source, mended_words, visible_hyphens

@@ -17,7 +17,8 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from cosyserve.contracts import CheckpointError, Floats
+from cosyserve.contracts import Floats
+from cosyserve.errors import CheckpointError
 from cosyserve.text.abbreviations import spoken_words
 from cosyserve.text.special import SPECIAL
 

@@ -15,7 +15,7 @@ from cosyserve.text.split import Length, only_punctuation, speakable, split
 def segments(
     text: str,
     length: Length,
-    normalise: bool = True,
+    normalize: bool = True,
     *,
     language: str = "",
     read: Reader = read_numbers,
@@ -28,7 +28,7 @@ def segments(
     """
     if Mend.NOTHING_TO_SAY in mends and not speakable(text):
         return []
-    if not normalise or not text or is_marked_up(text):
+    if not normalize or not text or is_marked_up(text):
         return [text]
     rules = named(language) if language else detect(text, mends)
     spoken = spoken_form(text, rules, read=read, mends=mends)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from cosyserve.contracts import CheckpointError, InputError
+from cosyserve.errors import CheckpointError, InputError
 from cosyserve.text.byte_level import BYTE_NAMES, joints, to_bytes
 from cosyserve.text.pronouncer import PAUSES, Pronouncer
 from cosyserve.text.special import SPECIAL_TOKENS

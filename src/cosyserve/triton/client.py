@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
-from cosyserve.contracts import CosyError, WorkerError
+from cosyserve.errors import CosyError, WorkerError
 from cosyserve.triton import tensors
 from cosyserve.triton.errors import typed
 from cosyserve.triton.tensors import Array, Tensors

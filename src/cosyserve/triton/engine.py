@@ -10,32 +10,29 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import numpy as np
 
-from cosyserve.audio import Audio, resample
+from cosyserve.audio import resample
 from cosyserve.contracts import (
     SAMPLE_RATE,
     AudioChunk,
-    CosyError,
     EngineStats,
     Floats,
-    InputError,
     Ints,
     Mode,
     ModelInfo,
-    OverloadError,
+    Recording,
     SpeechRequest,
     Voice,
-    WorkerError,
 )
 from cosyserve.engine.text_stream import opened
+from cosyserve.errors import CosyError, InputError, OverloadError, WorkerError
 from cosyserve.triton import vocabulary
 from cosyserve.triton.speech import REFERENCE_RATE, audio_chunk, plain_inputs, request_inputs
 from cosyserve.triton.tensors import Tensors
 from cosyserve.triton.upstream import Served, Upstream
-from cosyserve.voices.enroll import check_recording, check_texts, heard
+from cosyserve.voices.enroll import check_recording, voice_from_features
 
 SCHEME = "triton://"
 MODEL = "cosyvoice2"
@@ -111,26 +108,21 @@ class TritonEngine:
                 self._tokens += chunk.tokens
                 yield chunk
 
-    async def embed(
-        self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str
-    ) -> Voice:
-        audio = Audio(samples, rate)
-        check_recording(audio)
-        check_texts(text, name, language, consent)
-        narrow = await asyncio.to_thread(resample, samples, rate, REFERENCE_RATE)
+    async def embed(self, recording: Recording) -> Voice:
+        check_recording(recording)
+        narrow = await asyncio.to_thread(
+            resample, recording.samples, recording.rate, REFERENCE_RATE
+        )
         server = self._least_loaded()
         tokens, embedding = await asyncio.gather(
             self._tokens_of(server, narrow), self._embedding_of(server, narrow)
         )
-        voice = await asyncio.to_thread(heard, self.model, audio, text, tokens, embedding)
-        return replace(
-            voice,
-            name=name,
-            language=language,
-            consent=consent,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            source=None if self._served and self._served.takes_voices else samples,
+        voice = await asyncio.to_thread(
+            voice_from_features, self.model, recording, tokens, embedding
         )
+        if self._served and self._served.takes_voices:
+            return voice
+        return replace(voice, source=recording.samples)
 
     async def _tokens_of(self, server: Upstream, recording: Floats) -> Ints:
         inputs = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from cosyserve.contracts import (
+from cosyserve.errors import (
     AudioError,
     CosyError,
     InputError,

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from cosyserve.contracts import CosyError, WorkerError
+from cosyserve.errors import CosyError, WorkerError
 from cosyserve.triton import tensors
 from cosyserve.triton.errors import typed
 from cosyserve.triton.tensors import Array, Tensors

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from cosyserve.contracts import InputError, Mode, Sampling, SpeechRequest, Voice
+from cosyserve.contracts import Mode, Sampling, SpeechRequest, Voice
+from cosyserve.errors import InputError
 
 KINDS: dict[str, tuple[type, ...]] = {
     "mode": (str,),
@@ -34,7 +35,7 @@ def packed(request: SpeechRequest) -> str:
             "language": request.language,
             "speed": request.speed,
             "seed": request.seed,
-            "normalise": request.normalise,
+            "normalise": request.normalize,
             "stream": request.stream,
         }
         | chosen

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.contracts import CosyError
+from cosyserve.errors import CosyError
 
 READY_SECONDS = 300.0
 STOP_SECONDS = 30.0

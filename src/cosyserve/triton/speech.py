@@ -13,17 +13,8 @@ from typing import Any
 import numpy as np
 
 from cosyserve.audio import resample
-from cosyserve.contracts import (
-    SAMPLES_PER_TOKEN,
-    AudioChunk,
-    CosyError,
-    Floats,
-    InputError,
-    Mode,
-    SpeechRequest,
-    Voice,
-    VoiceError,
-)
+from cosyserve.contracts import SAMPLES_PER_TOKEN, AudioChunk, Floats, Mode, SpeechRequest, Voice
+from cosyserve.errors import CosyError, InputError, VoiceError
 from cosyserve.triton import tensors
 from cosyserve.triton.options import packed
 from cosyserve.triton.tensors import Array, Tensors

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 
 Array = npt.NDArray[Any]
 Tensors = Mapping[str, Array]

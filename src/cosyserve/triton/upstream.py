@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cosyserve.contracts import MEL_BINS, CosyError, InputError, ModelInfo, Voice, WorkerError
+from cosyserve.contracts import MEL_BINS, ModelInfo, Voice
+from cosyserve.errors import CosyError, InputError, WorkerError
 from cosyserve.triton.client import TritonClient
 from cosyserve.voices.store import DEFAULT
 

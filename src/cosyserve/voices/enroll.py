@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from cosyserve.audio import Audio, prompt_mel, resample, speaker_fbank, whisper_log_mel
+from cosyserve.audio import prompt_mel, resample, speaker_fbank, whisper_log_mel
 from cosyserve.contracts import (
     FRAMES_PER_TOKEN,
     MAX_PROMPT_SECONDS,
     SAMPLE_RATE,
     Floats,
     Ints,
+    Recording,
     Voice,
-    VoiceError,
 )
+from cosyserve.errors import VoiceError
 
 if TYPE_CHECKING:  # learning from what encoders elsewhere have heard costs no torch
     from cosyserve.checkpoints.model import Model
@@ -41,65 +42,53 @@ class Origin(Protocol):
     def fingerprint(self) -> str: ...
 
 
-def enroll(
-    model: Model,
-    audio: Audio,
-    text: str,
-    *,
-    name: str = "",
-    language: str = "",
-    consent: str = "",
-    keep_audio: bool = False,
-) -> Voice:
-    """The voice of a recording of 0.5 to 30 s. `text` is what is said in it ("" = unknown)."""
-    check_recording(audio)
-    check_texts(text, name, language, consent)
+def enroll(model: Model, recording: Recording, *, keep_audio: bool = False) -> Voice:
+    """The voice of a recording of 0.5 to 30 s, in which its text is said ("" = unknown)."""
+    check_recording(recording)
     tokenizer, speaker = model.need_prompt_encoders()
-    narrow = resample(audio.samples, audio.rate, PROMPT_RATE)
+    narrow = resample(recording.samples, recording.rate, PROMPT_RATE)
     tokens, embedding = tokenizer(whisper_log_mel(narrow)), speaker(speaker_fbank(narrow))
-    voice = heard(model.config, audio, text, tokens, embedding)
-    return replace(
-        voice,
-        name=name,
-        language=language,
-        consent=consent,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        source=audio.samples if keep_audio else None,
-    )
+    voice = voice_from_features(model.config, recording, tokens, embedding)
+    return replace(voice, source=recording.samples) if keep_audio else voice
 
 
-def heard(origin: Origin, audio: Audio, text: str, tokens: Ints, embedding: Floats) -> Voice:
+def voice_from_features(
+    origin: Origin, recording: Recording, tokens: Ints, embedding: Floats
+) -> Voice:
     """The voice of a recording, of which the encoders have made tokens and an embedding."""
-    mel = prompt_mel(resample(audio.samples, audio.rate, SAMPLE_RATE))
+    mel = prompt_mel(resample(recording.samples, recording.rate, SAMPLE_RATE))
     count = min(len(mel) // FRAMES_PER_TOKEN, len(tokens))
     return Voice(
-        prompt_text=text.strip(),
+        prompt_text=recording.text.strip(),
         speech_tokens=tokens[:count].astype(np.int32),
         mel=mel[: FRAMES_PER_TOKEN * count],
         embedding=embedding,
+        name=recording.name,
+        language=recording.language,
         family=origin.family,
         fingerprint=origin.fingerprint,
-        source_rate=audio.rate,
+        consent=recording.consent,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        source_rate=recording.rate,
     )
 
 
-def check_texts(*texts: str) -> None:
+def check_recording(recording: Recording) -> None:
+    texts = recording.text, recording.name, recording.language, recording.consent
     if any("\ud800" <= letter <= "\udfff" for text in texts for letter in text):
         raise VoiceError("the voice's texts hold half a surrogate pair: send valid Unicode")
-
-
-def check_recording(audio: Audio) -> None:
-    if audio.rate < 1 or audio.samples.ndim != 1 or not np.isfinite(audio.samples).all():
+    samples = recording.samples
+    if recording.rate < 1 or samples.ndim != 1 or not np.isfinite(samples).all():
         raise VoiceError("the recording is not one channel of finite samples at a positive rate")
-    if audio.seconds > MAX_PROMPT_SECONDS:
+    if recording.seconds > MAX_PROMPT_SECONDS:
         raise VoiceError(
-            f"the recording is {audio.seconds:.1f} s long; at most {MAX_PROMPT_SECONDS:.0f} s "
+            f"the recording is {recording.seconds:.1f} s long; at most {MAX_PROMPT_SECONDS:.0f} s "
             "are used: cut it"
         )
-    if audio.seconds < MIN_SECONDS:
+    if recording.seconds < MIN_SECONDS:
         raise VoiceError(
-            f"the recording is {audio.seconds:.2f} s long, at least {MIN_SECONDS} s are needed; "
-            "3 to 10 s are best"
+            f"the recording is {recording.seconds:.2f} s long, at least {MIN_SECONDS} s are "
+            "needed; 3 to 10 s are best"
         )
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, save
 
-from cosyserve.contracts import StoreError, Voice, VoiceError
+from cosyserve.contracts import Voice
+from cosyserve.errors import StoreError, VoiceError
 
 FORMAT, VERSION = "cosyserve-voice", "1"
 MAX_BYTES = 64 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cosyserve.contracts import StoreError, VoiceError
+from cosyserve.errors import StoreError, VoiceError
 from cosyserve.voices.file import read_file, write_file
 
 SUFFIX = ".safetensors"

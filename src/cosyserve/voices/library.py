@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cosyserve.contracts import MissingVoiceError, Voice
+from cosyserve.contracts import Voice
+from cosyserve.errors import MissingVoiceError
 from cosyserve.voices.store import DEFAULT, VoiceStore
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cosyserve.contracts import Voice, VoiceError
+from cosyserve.contracts import Voice
+from cosyserve.errors import VoiceError
 from cosyserve.voices import file as voice_file
 from cosyserve.voices.lru import ByteLRU
 

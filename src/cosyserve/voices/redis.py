@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
-from cosyserve.contracts import InputError, StoreError, VoiceError
+from cosyserve.errors import InputError, StoreError, VoiceError
 
 if TYPE_CHECKING:
     import redis

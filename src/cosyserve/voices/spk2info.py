@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from cosyserve.checkpoints.plain_files import is_plain, kind, unpickle
-from cosyserve.contracts import FRAMES_PER_TOKEN, MEL_BINS, CheckpointError, Voice, VoiceError
+from cosyserve.contracts import FRAMES_PER_TOKEN, MEL_BINS, Voice
+from cosyserve.errors import CheckpointError, VoiceError
 from cosyserve.text import TextTokenizer
 
 MAX_ARRAY_BYTES = 4 << 20  # 30 s of prompt mel have 0.5 MB

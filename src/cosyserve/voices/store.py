@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from cosyserve.contracts import MissingVoiceError, Voice, VoiceError
+from cosyserve.contracts import Voice
+from cosyserve.errors import MissingVoiceError, VoiceError
 from cosyserve.voices.file import MAX_BYTES, from_bytes, to_bytes
 from cosyserve.voices.folder import FolderShelf
 from cosyserve.voices.lru import ByteLRU

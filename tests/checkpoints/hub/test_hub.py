@@ -14,7 +14,7 @@ import pytest
 from huggingface_hub import constants
 
 from cosyserve.checkpoints.hub.hub import WANTED, fetch_model, looks_like_hub_name
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from tests.checkpoints.hub.hub_server import PUBLISHED, REPO, Fetch, Start, content
 from tests.checkpoints.hub.test_modelscope import from_modelscope
 

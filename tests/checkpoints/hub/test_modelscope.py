@@ -10,7 +10,7 @@ import pytest
 
 from cosyserve.checkpoints.hub import http_file
 from cosyserve.checkpoints.hub.hub import fetch_model
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from tests.checkpoints.hub.hub_server import PUBLISHED, REPO, UNREAD, WEIGHTS, Start, content
 
 

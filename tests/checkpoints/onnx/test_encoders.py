@@ -19,7 +19,7 @@ from cosyserve.checkpoints.onnx.encoders import (
     load_speaker_encoder,
     load_speech_tokenizer,
 )
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from cosyserve.models.encoders.campplus import CamPlus
 from cosyserve.models.encoders.prompt_encoders import TorchSpeakerEncoder, TorchSpeechTokenizer
 from cosyserve.models.encoders.s3 import S3Tokenizer

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from cosyserve.checkpoints.onnx.sizes import MAX_CONVOLUTIONS, campplus_sizes, s3_sizes
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from cosyserve.models.config import CamPlusConfig, S3Config
 from tests.published import CAMPLUS, S3
 

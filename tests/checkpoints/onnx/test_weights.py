@@ -12,7 +12,7 @@ from onnx import helper
 from torch import Tensor, nn
 
 from cosyserve.checkpoints.onnx.weights import match_weights, read_onnx
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from cosyserve.models.config import S3Config
 from cosyserve.models.encoders.campplus import CamPlus
 from cosyserve.models.encoders.s3 import S3Tokenizer

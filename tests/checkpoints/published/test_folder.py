@@ -17,7 +17,7 @@ from cosyserve.checkpoints.model import Model
 from cosyserve.checkpoints.parts import Parts
 from cosyserve.checkpoints.published import keys
 from cosyserve.checkpoints.published.config import Numbers, flow, qwen, unet, vocoder
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from cosyserve.models.config import DiTConfig, FlowConfig, LMConfig, UNetConfig, VocoderConfig
 from cosyserve.models.lm.lm import SpeechLM
 from tests import published as tiny

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cosyserve.checkpoints.published import yaml_data
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 
 
 def parsed(tmp_path: Path, text: str) -> dict[str, object]:

@@ -10,13 +10,14 @@ import torch
 
 from cosyserve.checkpoints.model import Model, assemble
 from cosyserve.checkpoints.testmodel import random_parts
-from cosyserve.contracts import AudioChunk, CosyError, Floats, Mode, Sampling, SpeechRequest
+from cosyserve.contracts import AudioChunk, Floats, Mode, Sampling, SpeechRequest
 from cosyserve.engine.compute import vocoder_graphs
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.tts import TTS
+from cosyserve.errors import CosyError
 from cosyserve.models.config import LMConfig
 from cosyserve.models.lm.lm import SpeechLM
 

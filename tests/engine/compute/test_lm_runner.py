@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cosyserve.contracts import CosyError, Sampling
+from cosyserve.contracts import Sampling
 from cosyserve.engine.compute import lm_runner
-from cosyserve.engine.compute.device_queue import Lane
+from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.compute.lm_runner import LMRunner
+from cosyserve.errors import CosyError
 from cosyserve.models.config import LMConfig
 from cosyserve.models.lm.bistream import Bistream
 from cosyserve.models.lm.lm import SpeechLM
@@ -30,9 +31,9 @@ def generation(seed: int, prompt: int = 7, most: int = 14) -> Generation:
     return Generation(text, seed, Sampling(), most)
 
 
-def as_on_a_gpu() -> Lane:
+def as_on_a_gpu() -> DeviceQueue:
     """Shapes are rounded up to buckets, and the host reads one step behind."""
-    return Lane(torch.device("cpu"), static=True)
+    return DeviceQueue(torch.device("cpu"), static=True)
 
 
 def run(runner: LMRunner, waiting: list[Generation]) -> None:

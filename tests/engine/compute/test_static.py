@@ -8,22 +8,23 @@ import torch
 
 from cosyserve.checkpoints.model import Model, assemble
 from cosyserve.checkpoints.testmodel import random_parts
-from cosyserve.contracts import AudioChunk, CosyError, Floats, Mode, SpeechRequest
+from cosyserve.contracts import AudioChunk, Floats, Mode, SpeechRequest
 from cosyserve.engine.compute import flow_graphs, vocoder_graphs
-from cosyserve.engine.compute.device_queue import Lane
+from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.scheduling.plan import plan
 from cosyserve.engine.scheduling.scheduler import POSITIONS, Scheduler
 from cosyserve.engine.speak import speak
 from cosyserve.engine.tts import TTS
+from cosyserve.errors import CosyError
 
 TEXTS = ("Hello there.", "How are you today, my friend?", "So.")
 
 
 def static_scheduler(model: Model, slots: int) -> Scheduler:
     lm, _ = model.need_lm()
-    runner = LMRunner(lm, slots, POSITIONS, Lane(torch.device("cpu"), static=True))
+    runner = LMRunner(lm, slots, POSITIONS, DeviceQueue(torch.device("cpu"), static=True))
     token2wav = Token2Wav(*model.need_token2wav(), (1, 2, 4), static=True)
     return Scheduler(
         runner,

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from cosyserve.contracts import CosyError, Floats, Voice
+from cosyserve.contracts import Floats, Voice
 from cosyserve.engine.compute import flow_graphs, vocoder_graphs
-from cosyserve.engine.compute.token2wav import Token2Wav, Voicing
+from cosyserve.engine.compute.token2wav import Token2Wav, Token2WavState
+from cosyserve.errors import CosyError
 from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig, VocoderConfig
 from cosyserve.models.flow.flow import Flow
 from cosyserve.models.vocoder.hift import HiFT
@@ -48,7 +49,7 @@ def static(networks: tuple[Flow, HiFT]) -> Token2Wav:
     return Token2Wav(*networks, rows=(1, 2, 4), static=True)
 
 
-def begun(token2wav: Token2Wav, speeds: Sequence[float] = (1.0, 1.0, 1.2)) -> list[Voicing]:
+def begun(token2wav: Token2Wav, speeds: Sequence[float] = (1.0, 1.0, 1.2)) -> list[Token2WavState]:
     return [
         token2wav.begin(voice(seed, 10 * seed), with_prompt=True, seed=seed, speed=speed)
         for seed, speed in enumerate(speeds)
@@ -57,23 +58,23 @@ def begun(token2wav: Token2Wav, speeds: Sequence[float] = (1.0, 1.0, 1.2)) -> li
 
 def streamed(token2wav: Token2Wav, together: bool) -> list[Floats]:
     """Three streams in three chunks each; the last ones have lengths of their own."""
-    voicings = begun(token2wav)
+    states = begun(token2wav)
     said: list[list[Floats]] = [[], [], []]
     for chunk in range(3):
         final = chunk == 2
-        counts = [33, 47, 38] if final else [28 + 25 * chunk - v.prompt_tokens for v in voicings]
+        counts = [33, 47, 38] if final else [28 + 25 * chunk - v.prompt_tokens for v in states]
         rows = [tokens(seed, 80)[: max(9, count)] for seed, count in enumerate(counts)]
         groups = [[0, 1, 2]] if together else [[0], [1], [2]]
         for group in groups:
             found = token2wav.start(
-                [voicings[i] for i in group],
+                [states[i] for i in group],
                 [rows[i] for i in group],
                 [final] * len(group),
                 urgent=not chunk,
             ).get()
             for i, (samples, after) in zip(group, found, strict=True):
                 said[i].append(samples)
-                voicings[i] = after
+                states[i] = after
     return [np.concatenate(pieces) for pieces in said]
 
 
@@ -134,9 +135,9 @@ def test_the_state_of_a_stream_outlives_the_buffers(networks: tuple[Flow, HiFT])
 
 def test_broken_numbers_are_told(networks: tuple[Flow, HiFT]) -> None:
     token2wav = static(networks)
-    voicing = begun(token2wav)[0]
-    broken = replace(voicing.flow.prompt, speaker=voicing.flow.prompt.speaker * torch.nan)
-    voicing = replace(voicing, flow=replace(voicing.flow, prompt=broken))
-    queued = token2wav.start([voicing], [tokens(0, 28)], [False], urgent=True)
+    state = begun(token2wav)[0]
+    broken = replace(state.flow.prompt, speaker=state.flow.prompt.speaker * torch.nan)
+    state = replace(state, flow=replace(state.flow, prompt=broken))
+    queued = token2wav.start([state], [tokens(0, 28)], [False], urgent=True)
     with pytest.raises(CosyError, match="NaN"):
         queued.get()

@@ -5,8 +5,8 @@ import logging
 import pytest
 import torch
 
-from cosyserve.contracts import CosyError
 from cosyserve.engine.compute.warm_up import warm_up
+from cosyserve.errors import CosyError
 
 
 class Part:

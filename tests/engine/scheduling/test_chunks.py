@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from cosyserve.contracts import AudioChunk, CosyError
+from cosyserve.contracts import AudioChunk
 from cosyserve.engine.scheduling.scheduler import Scheduler
+from cosyserve.errors import CosyError
 from tests.engine.mocks import (
     Clock,
     CountingLM,
@@ -30,8 +31,8 @@ class SlowToken2Wav(HummingToken2Wav):
         self.queued: dict[bool, list[Hummed]] = {}  # by urgency
         self.rows = 100  # that fit in a call
 
-    def room(self, voicings: Sequence[Humming], tokens: Sequence[Sequence[int]]) -> int:
-        return min(self.rows, len(voicings))
+    def max_batch(self, states: Sequence[Humming], tokens: Sequence[Sequence[int]]) -> int:
+        return min(self.rows, len(states))
 
     def start(self, *args: Any, urgent: bool) -> Hummed:
         hummed = super().start(*args, urgent=urgent)

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from cosyserve.contracts import AudioChunk, CosyError, InputError, OverloadError, SpeechRequest
+from cosyserve.contracts import AudioChunk, SpeechRequest
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.scheduling.intake import Intake, Ticket
 from cosyserve.engine.scheduling.loop import Loop
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.scheduling.session import Utterance
+from cosyserve.errors import CosyError, InputError, OverloadError
 from cosyserve.models.lm.bistream import Bistream
 from cosyserve.text import byte_tokenizer
 from cosyserve.text.language import Language

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.contracts import AudioChunk, CosyError, OverloadError, WorkerError
+from cosyserve.contracts import AudioChunk
 from cosyserve.engine.scheduling.scheduler import Scheduler
+from cosyserve.errors import CosyError, OverloadError, WorkerError
 from tests.engine.mocks import mock_scheduler, request
 
 Heard = list[AudioChunk | CosyError]
@@ -69,7 +70,7 @@ def test_later_chunks_go_by_what_listeners_still_have() -> None:
         scheduler._admit()
         scheduler._advance_lm()
         due = scheduler._chunks.due(scheduler.running)
-    assert [session.utterances[0].voicing.name for session in due] == ["poor", "rich"]
+    assert [session.utterances[0].state.name for session in due] == ["poor", "rich"]
 
 
 def test_cancelling_frees_everything_at_once() -> None:

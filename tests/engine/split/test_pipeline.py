@@ -12,27 +12,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cosyserve.audio import Audio
 from cosyserve.checkpoints.model import Model, assemble
 from cosyserve.checkpoints.testmodel import random_parts
 from cosyserve.contracts import (
     AudioChunk,
-    CosyError,
     Floats,
-    InputError,
     LMRequest,
     Mode,
-    OverloadError,
+    Recording,
     SpeechRequest,
     SpeechTokens,
     Voice,
-    WorkerError,
 )
 from cosyserve.engine.speak import speak
 from cosyserve.engine.split import pipeline
-from cosyserve.engine.split.lm_service import LMAlone
-from cosyserve.engine.split.pipeline import JoinedEngine
-from cosyserve.engine.split.token2wav_service import Token2WavAlone
+from cosyserve.engine.split.lm_service import LMService
+from cosyserve.engine.split.pipeline import SplitEngine
+from cosyserve.engine.split.token2wav_service import Token2WavService
+from cosyserve.errors import CosyError, InputError, OverloadError, WorkerError
 from cosyserve.voices.enroll import enroll
 
 TEXT = "The quick brown fox jumps over the lazy dog."
@@ -51,24 +48,24 @@ def weightless() -> Model:
 @pytest.fixture(scope="module")
 def voice(model: Model) -> Voice:
     noise = np.random.default_rng(0).standard_normal(3 * 24_000 + 11_520).astype(np.float32)
-    return enroll(model, Audio(0.1 * noise, 24_000), "A few words.", name="noise")
+    return enroll(model, Recording(0.1 * noise, 24_000, "A few words.", name="noise"))
 
 
 @pytest.fixture(scope="module")
-def parts_alone(model: Model) -> Iterator[tuple[LMAlone, Token2WavAlone]]:
-    lm = LMAlone(model.need_lm()[0], slots=4, waiting=8)
-    token2wav = Token2WavAlone(*model.need_token2wav())
+def parts_alone(model: Model) -> Iterator[tuple[LMService, Token2WavService]]:
+    lm = LMService(model.need_lm()[0], slots=4, waiting=8)
+    token2wav = Token2WavService(*model.need_token2wav())
     yield lm, token2wav
     asyncio.run(lm.close())
     asyncio.run(token2wav.close())
 
 
 @pytest.fixture(scope="module")
-def engine(parts_alone: tuple[LMAlone, Token2WavAlone]) -> JoinedEngine:
-    return JoinedEngine(weightless(), *parts_alone)
+def engine(parts_alone: tuple[LMService, Token2WavService]) -> SplitEngine:
+    return SplitEngine(weightless(), *parts_alone)
 
 
-async def heard(engine: JoinedEngine, request: SpeechRequest) -> list[AudioChunk]:
+async def heard(engine: SplitEngine, request: SpeechRequest) -> list[AudioChunk]:
     return [chunk async for chunk in engine.open(request)]
 
 
@@ -76,12 +73,12 @@ def samples(chunks: list[AudioChunk]) -> Floats:
     return np.concatenate([chunk.samples for chunk in chunks])
 
 
-def at_rest(parts_alone: tuple[LMAlone, Token2WavAlone]) -> bool:
+def at_rest(parts_alone: tuple[LMService, Token2WavService]) -> bool:
     lm, token2wav = parts_alone
     return lm.queue.idle and not lm.queue.lm.rows and token2wav.open == 0
 
 
-async def comes_to_rest(parts_alone: tuple[LMAlone, Token2WavAlone]) -> None:
+async def comes_to_rest(parts_alone: tuple[LMService, Token2WavService]) -> None:
     for _ in range(200):
         if at_rest(parts_alone):
             return
@@ -99,7 +96,7 @@ async def comes_to_rest(parts_alone: tuple[LMAlone, Token2WavAlone]) -> None:
 )
 def test_the_speech_is_that_of_one_process(
     model: Model,
-    engine: JoinedEngine,
+    engine: SplitEngine,
     voice: Voice,
     seed: int,
     stream: bool,
@@ -118,10 +115,10 @@ def test_the_speech_is_that_of_one_process(
 
 
 def test_the_lm_rests_when_its_only_listener_has_a_first_piece(
-    parts_alone: tuple[LMAlone, Token2WavAlone],
+    parts_alone: tuple[LMService, Token2WavService],
 ) -> None:
     lm, _ = parts_alone
-    paced = LMRequest((5, 6, 7), (), 200, 200, first=8, every=8)
+    paced = LMRequest((5, 6, 7), (), 200, 200, first_chunk=8, chunk=8)
 
     async def run() -> None:
         pieces = lm.generate(paced)
@@ -129,7 +126,7 @@ def test_the_lm_rests_when_its_only_listener_has_a_first_piece(
         (row,) = lm.queue.lm.rows
         await asyncio.sleep(0.2)
         assert len(row.tokens) == 8
-        async for _ in lm.generate(replace(paced, seed=1, least=20, most=20)):
+        async for _ in lm.generate(replace(paced, seed=1, min_tokens=20, max_tokens=20)):
             pass
         assert len(row.tokens) > 8  # others' steps take it along
         assert sum([len(piece.ids) async for piece in pieces]) == 200 - 8
@@ -140,9 +137,9 @@ def test_the_lm_rests_when_its_only_listener_has_a_first_piece(
 
 def test_sessions_share_both_parts_and_nothing_is_left(
     model: Model,
-    engine: JoinedEngine,
+    engine: SplitEngine,
     voice: Voice,
-    parts_alone: tuple[LMAlone, Token2WavAlone],
+    parts_alone: tuple[LMService, Token2WavService],
 ) -> None:
     requests = [SpeechRequest(TEXT, voice, seed=seed, stream=True) for seed in range(8)]
 
@@ -157,7 +154,7 @@ def test_sessions_share_both_parts_and_nothing_is_left(
 
 @pytest.mark.parametrize("chunks", [0, 1, 2])
 def test_leaving_frees_both_parts(
-    engine: JoinedEngine, voice: Voice, parts_alone: tuple[LMAlone, Token2WavAlone], chunks: int
+    engine: SplitEngine, voice: Voice, parts_alone: tuple[LMService, Token2WavService], chunks: int
 ) -> None:
     async def leave() -> None:
         async with aclosing(engine.open(SpeechRequest(LONG, voice, stream=True))) as found:
@@ -169,7 +166,7 @@ def test_leaving_frees_both_parts(
 
 
 def test_cancelling_whoever_listens_frees_both_parts(
-    engine: JoinedEngine, voice: Voice, parts_alone: tuple[LMAlone, Token2WavAlone]
+    engine: SplitEngine, voice: Voice, parts_alone: tuple[LMService, Token2WavService]
 ) -> None:
     async def run() -> None:
         for pause in (0.0, 0.005, 0.02, 0.1):
@@ -184,7 +181,7 @@ def test_cancelling_whoever_listens_frees_both_parts(
 
 
 def test_a_full_lm_refuses_and_recovers(model: Model) -> None:
-    lm = LMAlone(model.need_lm()[0], slots=1, waiting=2)
+    lm = LMService(model.need_lm()[0], slots=1, waiting=2)
 
     async def ask() -> int:
         return len([piece async for piece in lm.generate(LMRequest((1,), (), 100, 100))])
@@ -199,7 +196,7 @@ def test_a_full_lm_refuses_and_recovers(model: Model) -> None:
 
 
 def test_what_the_lm_can_not_take_is_refused(model: Model) -> None:
-    lm = LMAlone(model.need_lm()[0], slots=1, waiting=1)
+    lm = LMService(model.need_lm()[0], slots=1, waiting=1)
 
     async def ask(request: LMRequest) -> None:
         async with aclosing(lm.generate(request)) as pieces:
@@ -220,10 +217,10 @@ def test_what_the_lm_can_not_take_is_refused(model: Model) -> None:
 
 
 def test_pieces_come_as_they_are_wanted(model: Model) -> None:
-    lm = LMAlone(model.need_lm()[0], slots=1, waiting=1)
+    lm = LMService(model.need_lm()[0], slots=1, waiting=1)
 
     async def run() -> list[int]:
-        request = LMRequest((1, 2, 3), (), 40, 40, first=13, every=10)
+        request = LMRequest((1, 2, 3), (), 40, 40, first_chunk=13, chunk=10)
         sizes = [len(piece.ids) async for piece in lm.generate(request)]
         await lm.close()
         return sizes
@@ -288,7 +285,7 @@ def test_a_failed_attempt_is_made_again_with_another_seed(
     voice: Voice, answers: list[list[SpeechTokens]], loud: list[float]
 ) -> None:
     lm, token2wav = ScriptedLM(*answers), ScriptedToken2Wav(*loud)
-    engine = JoinedEngine(weightless(), lm, token2wav)
+    engine = SplitEngine(weightless(), lm, token2wav)
     (chunk,) = asyncio.run(heard(engine, SpeechRequest(TEXT, voice)))
     assert chunk.finish == "stop"
     assert chunk.tokens == 4
@@ -316,13 +313,13 @@ def test_a_failure_that_stays_is_told_and_nothing_is_held(
 ) -> None:
     monkeypatch.setattr(pipeline, "PATIENCE", 0.05)
     token2wav = ScriptedToken2Wav(0.0, 0.0)
-    engine = JoinedEngine(weightless(), ScriptedLM(*answers), token2wav)
+    engine = SplitEngine(weightless(), ScriptedLM(*answers), token2wav)
     with pytest.raises(error, match=complaint):
         asyncio.run(heard(engine, SpeechRequest(TEXT, voice)))
     assert token2wav.open == 0
 
 
-def test_what_can_not_be_asked_is_refused(engine: JoinedEngine, voice: Voice) -> None:
+def test_what_can_not_be_asked_is_refused(engine: SplitEngine, voice: Voice) -> None:
     for request, complaint in (
         (SpeechRequest("...", voice), "nothing to say"),
         (SpeechRequest(iter(["a"]), voice), "text in pieces"),

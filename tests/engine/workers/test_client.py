@@ -18,23 +18,20 @@ import pytest
 
 from cosyserve.checkpoints.model import assemble
 from cosyserve.checkpoints.testmodel import random_parts
-from cosyserve.contracts import (
-    AudioChunk,
-    CheckpointError,
-    CosyError,
-    InputError,
-    Mode,
-    OverloadError,
-    SpeechRequest,
-    Voice,
-    VoiceError,
-    WorkerError,
-)
+from cosyserve.contracts import AudioChunk, Mode, Recording, SpeechRequest, Voice
 from cosyserve.engine.in_process import LocalEngine
 from cosyserve.engine.workers import client
 from cosyserve.engine.workers.client import WorkerEngine, WorkerOptions
 from cosyserve.engine.workers.messages import Chunk, Failed, Open, frame, from_worker, to_worker
 from cosyserve.engine.workers.pool import WorkerPool
+from cosyserve.errors import (
+    CheckpointError,
+    CosyError,
+    InputError,
+    OverloadError,
+    VoiceError,
+    WorkerError,
+)
 from cosyserve.voices.mirror import voice_bytes
 from cosyserve.voices.shipped import describe
 from tests.engine.mocks import VOICE
@@ -89,11 +86,10 @@ def test_a_life_of_a_worker() -> None:
         assert len(refused) + sum(isinstance(item, np.ndarray) for item in found) == 16
 
         noise = np.random.default_rng(0).standard_normal(48_000).astype(np.float32) * 0.1
-        about = {"name": "n", "language": "", "consent": "me"}
-        voice = await pool.embed(noise, 24_000, "words", **about)
+        voice = await pool.embed(Recording(noise, 24_000, "words", "n", consent="me"))
         assert len(voice.speech_tokens) == 50
         with pytest.raises(CosyError, match="at most 30 s"):
-            await pool.embed(np.zeros(24_000 * 31, np.float32), 24_000, "", **about)
+            await pool.embed(Recording(np.zeros(24_000 * 31, np.float32), 24_000))
 
         for leave_after in (0, 1):
             chunks = pool.open(request(pool, TEXT * 6))
@@ -213,7 +209,7 @@ def test_messages_survive_the_journey() -> None:
     again = back.request(VOICE)
     assert again.text == "Hi"
     assert (again.mode, again.instruction, again.speed) == (Mode.INSTRUCT, "Slowly", 0.5)
-    assert (again.seed, again.stream, again.normalise) == (7, True, False)
+    assert (again.seed, again.stream, again.normalize) == (7, True, False)
     assert again.language == "en"
     chunk = AudioChunk(np.arange(5, dtype=np.float32), 2, 0.5, 9, "stop", 11)
     heard = from_worker.decode(frame(Chunk.of(1, chunk))[4:]).chunk()

@@ -15,18 +15,10 @@ import pytest
 
 from cosyserve.checkpoints.model import assemble
 from cosyserve.checkpoints.testmodel import random_parts
-from cosyserve.contracts import (
-    AudioChunk,
-    CheckpointError,
-    InputError,
-    Mode,
-    OverloadError,
-    SpeechRequest,
-    VoiceError,
-    WorkerError,
-)
+from cosyserve.contracts import AudioChunk, Mode, Recording, SpeechRequest
 from cosyserve.engine.in_process import LocalEngine
 from cosyserve.engine.workers.client import WorkerEngine, WorkerOptions
+from cosyserve.errors import CheckpointError, InputError, OverloadError, VoiceError, WorkerError
 from tests.engine.mocks import VOICE
 
 TEXT = "The quick brown fox jumps over the lazy dog."
@@ -78,7 +70,7 @@ async def story(engine: WorkerEngine) -> None:
     )
 
     noise = np.random.default_rng(0).standard_normal(24_000).astype(np.float32) * 0.1
-    learned = await engine.embed(noise, 24_000, "words", name="n", language="", consent="me")
+    learned = await engine.embed(Recording(noise, 24_000, "words", "n", consent="me"))
     spoken = SpeechRequest("Hi.", learned, Mode.ZERO_SHOT, stream=True)
     assert len(await listen(engine.open(spoken)))
 

@@ -12,7 +12,7 @@ import pytest
 
 from cosyserve.audio import MEDIA_TYPES, AudioFormat, encode
 from cosyserve.audio.formats import output_rate
-from cosyserve.contracts import CosyError, InputError, OverloadError, WorkerError
+from cosyserve.errors import CosyError, InputError, OverloadError, WorkerError
 from tests.gateway.serving import Running
 from tests.gateway.talking import STREAM, close_code, talking
 from tests.gateway.test_speech import RECORDING, check_heard

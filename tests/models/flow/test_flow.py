@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 from cosyserve.models.config import DiTConfig, EncoderConfig, FlowConfig, UNetConfig
 from cosyserve.models.flow.cfm import fixed_noise, schedule
 from cosyserve.models.flow.encoder import encode_distances, shift

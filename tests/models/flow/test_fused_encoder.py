@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cosyserve.engine.compute.device_queue import Lane
-from cosyserve.engine.compute.flow_graphs import FlowSteps
+from cosyserve.engine.compute.device_queue import DeviceQueue
+from cosyserve.engine.compute.flow_graphs import FlowGraphs
 from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig
 from cosyserve.models.flow.encoder import UpsamplingConformer
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
@@ -139,14 +139,14 @@ def test_chunks_come_out_of_the_kernels() -> None:
         torch.randn(10, 80, device=DEVICE),
         torch.randn(192, device=DEVICE),
     )
-    steps = FlowSteps(flow, Lane(torch.device(DEVICE), static=True), (2,), 64)
+    steps = FlowGraphs(flow, DeviceQueue(torch.device(DEVICE), static=True), (2,), 64)
     flow.encoder.load_state_dict(made(SMALL).state_dict())
     steps._encoder = FusedEncoder(flow.encoder, LONGEST)
     tokens = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9]
-    with steps.lane.here():
+    with steps.queue.use():
         ((ours, _),) = steps.advance([FlowState(prompt)], [tokens], [False])
         ours = ours.clone()
-    steps.lane.wait()
+    steps.queue.wait()
     ((wanted, _),) = flow.advance(
         [FlowState(prompt)], [torch.tensor(tokens, device=DEVICE)], [False]
     )

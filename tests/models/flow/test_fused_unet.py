@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cosyserve.engine.compute.device_queue import Lane
-from cosyserve.engine.compute.flow_graphs import FlowSteps
+from cosyserve.engine.compute.device_queue import DeviceQueue
+from cosyserve.engine.compute.flow_graphs import FlowGraphs
 from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig
 from cosyserve.models.flow.cfm import schedule
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
@@ -86,14 +86,14 @@ def test_chunks_come_out_of_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None
         torch.randn(10, 80, device=DEVICE),
         torch.randn(192, device=DEVICE),
     )
-    steps = FlowSteps(flow, Lane(torch.device(DEVICE), static=True), (2,), 64)
+    steps = FlowGraphs(flow, DeviceQueue(torch.device(DEVICE), static=True), (2,), 64)
     assert isinstance(flow.estimator, UNet)
     steps._fused = kernels_of(flow.estimator, [t for t, _ in schedule(1)])
     tokens = [3, 1, 4, 1, 5, 9, 2, 6]
-    with steps.lane.here():
+    with steps.queue.use():
         ((ours, _),) = steps.advance([FlowState(prompt)], [tokens], [True])
         ours = ours.clone()
-    steps.lane.wait()
+    steps.queue.wait()
     ((wanted, _),) = flow.advance(
         [FlowState(prompt)], [torch.tensor(tokens, device=DEVICE)], [True]
     )

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from cosyserve.engine.compute.device_queue import Lane
-from cosyserve.engine.compute.vocoder_graphs import VocoderSteps
+from cosyserve.engine.compute.device_queue import DeviceQueue
+from cosyserve.engine.compute.vocoder_graphs import VocoderGraphs
 from cosyserve.models.config import VocoderConfig
 from cosyserve.models.randomness import normal
 from cosyserve.models.vocoder import stream
@@ -86,13 +86,13 @@ def test_an_excitation_is_that_of_the_plain_module(vocoder: HiFT) -> None:
 
 @torch.inference_mode()
 def test_streams_speak_through_the_kernels(vocoder: HiFT) -> None:
-    steps = VocoderSteps(vocoder, Lane(torch.device(DEVICE), static=True), (2,), 64)
+    steps = VocoderGraphs(vocoder, DeviceQueue(torch.device(DEVICE), static=True), (2,), 64)
     steps._fused = FusedHiFT(vocoder, torch.float32)
     states = [stream.begin(vocoder, seed) for seed in range(2)]
     mels = [torch.randn(CONFIG.mel, frames, device=DEVICE) for frames in (10, 9)]
-    with steps.lane.here():
+    with steps.queue.use():
         found = steps.advance(states, mels, [False, True])
-    steps.lane.wait()
+    steps.queue.wait()
     wanted = stream.advance(vocoder, states, mels, [False, True])
     for (ours, _), (reference, _) in zip(found, wanted, strict=True):
         torch.testing.assert_close(ours, reference, atol=1e-3, rtol=0)
@@ -126,16 +126,16 @@ def test_captured_is_the_same_bit_by_bit(vocoder: HiFT) -> None:
     source = 0.3 * torch.randn(3, 40 * vocoder.frame, device=DEVICE)
     lengths = torch.tensor([40, 7, 1], device=DEVICE)
     plain, kept = kernels(mel, source, lengths), torch.empty_like(source)
-    lane = Lane(torch.device(DEVICE))
+    queue = DeviceQueue(torch.device(DEVICE))
 
     def speak() -> None:
         kept.copy_(kernels(mel, source, lengths))
 
-    captured = lane.capture(speak)
+    captured = queue.capture(speak)
     kept.zero_()
-    with lane.here():
+    with queue.use():
         captured()
-    lane.wait()
+    queue.wait()
     assert torch.equal(kept, plain)
 
 

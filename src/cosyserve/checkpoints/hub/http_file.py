@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from cosyserve import __version__
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 
 TIMEOUT = 20.0  # seconds, for every socket operation
 ATTEMPTS = 5  # in a row that bring no byte

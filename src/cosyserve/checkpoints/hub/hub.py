@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 from cosyserve.checkpoints.hub import hugging_face, modelscope
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 
 _NATIVE = ("lm", "flow", "vocoder", "speech_tokenizer", "speaker_encoder")
 

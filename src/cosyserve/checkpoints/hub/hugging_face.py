@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 
 
 def fetch(repo: str, subfolder: str, wanted: Sequence[str], *, progress: bool) -> Path:

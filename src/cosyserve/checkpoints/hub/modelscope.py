@@ -31,7 +31,7 @@ from cosyserve.checkpoints.hub.http_file import (
     sha256_of,
     stream,
 )
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 
 REVISION = "master"
 MAX_LISTING_BYTES = 8 << 20

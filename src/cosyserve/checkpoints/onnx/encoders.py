@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from cosyserve.checkpoints.onnx.weights import match_weights, read_onnx
-from cosyserve.contracts import CheckpointError, Floats, Ints
+from cosyserve.contracts import Floats, Ints
+from cosyserve.errors import CheckpointError
 from cosyserve.models.config import CamPlusConfig, S3Config
 from cosyserve.models.encoders.campplus import CamPlus
 from cosyserve.models.encoders.prompt_encoders import (

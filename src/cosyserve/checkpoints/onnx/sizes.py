@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cosyserve.checkpoints.config_data import whole
 from cosyserve.checkpoints.onnx.weights import read_onnx
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from cosyserve.models.config import CamPlusConfig, S3Config
 from cosyserve.models.encoders.campplus import HEAD_SHRINKING, STEM_KERNEL
 

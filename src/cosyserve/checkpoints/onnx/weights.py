@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto

@@ -19,7 +19,7 @@ from cosyserve.checkpoints.parts import Parts, check, check_finite
 from cosyserve.checkpoints.plain_files import read_json, read_state, read_tensors, require_file
 from cosyserve.checkpoints.published import keys as keys
 from cosyserve.checkpoints.published.config import Numbers, dit, flow, qwen, unet, vocoder
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 from cosyserve.models.config import DiTConfig, ModelConfig, UNetConfig
 from cosyserve.models.encoders.prompt_encoders import TorchSpeakerEncoder, TorchSpeechTokenizer
 from cosyserve.text import TextTokenizer

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from cosyserve.checkpoints.plain_files import read_text
-from cosyserve.contracts import CheckpointError
+from cosyserve.errors import CheckpointError
 
 MAX_BYTES = 64 << 10  # the published ones have 7 kB
 MAX_HOPS = 8

@@ -1,7 +1,7 @@
 """Where work is queued in order: a stream of a GPU, or simply this thread on a CPU.
 
 The one place that knows the difference. Knows no model. On a GPU nothing here waits for the device
-except `Reading.get`; work on static buffers can be captured once and replayed as one launch.
+except `HostCopy.get`; work on static buffers can be captured once and replayed as one launch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from cosyserve.models.kernels import suited
+from cosyserve.models.kernels import kernels_supported
 
 WARM_RUNS = 1  # before a capture: libraries choose their kernels and caches are filled
 URGENT, SOON, LATER = -2, -1, 0  # of several streams' waiting kernels, the lowest goes first
@@ -23,7 +23,7 @@ SPARE = [1 << 20] * 64 + [20 << 20] * 8  # bytes of blocks that sessions' own te
 K = TypeVar("K", bound=Hashable)
 
 
-class Lane:
+class DeviceQueue:
     def __init__(
         self, device: torch.device, priority: int = LATER, *, static: bool | None = None
     ) -> None:
@@ -39,8 +39,8 @@ class Lane:
             # Weights may still be on their way.
             self._stream.wait_stream(torch.cuda.current_stream(device))
 
-    def here(self) -> AbstractContextManager[object]:
-        """What is computed inside goes to this lane."""
+    def use(self) -> AbstractContextManager[object]:
+        """What is computed inside goes to this queue."""
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def fit(self, size: int, sizes: Sequence[int]) -> int:
@@ -55,13 +55,13 @@ class Lane:
             found = found.pin_memory()
         target.copy_(found, non_blocking=True)
 
-    def read(self, *tensors: Tensor) -> Reading:
-        """What the tensors hold at this point of the lane."""
-        return Reading(tensors, self._stream)
+    def read(self, *tensors: Tensor) -> HostCopy:
+        """What the tensors hold at this point of the queue."""
+        return HostCopy(tensors, self._stream)
 
-    def captures(self, runs: Mapping[K, Callable[[], None]]) -> dict[K, Callable[[], None]]:
+    def capture_all(self, runs: Mapping[K, Callable[[], None]]) -> dict[K, Callable[[], None]]:
         """Each of them captured; their kernels are compiled before, all together."""
-        if self._stream is not None and suited(self.device):
+        if self._stream is not None and kernels_supported(self.device):
             from cosyserve.models.kernels.launch import only_compiled
 
             with torch.cuda.stream(self._stream), only_compiled():
@@ -71,7 +71,7 @@ class Lane:
 
     def capture(self, run: Callable[[], None]) -> Callable[[], None]:
         """The same work as one launch. It may touch static buffers only; what it allocates lies in
-        the lane's own pool and is another capture's the moment it is over. It is run meanwhile, on
+        the queue's own pool and is another capture's the moment it is over. It is run meanwhile, on
         whatever the buffers hold."""
         if self._stream is None:
             run()
@@ -90,7 +90,7 @@ class Lane:
 
     def reserve(self) -> None:
         """Takes memory that sessions will need, so that no other process can have it: what is freed
-        in a lane stays with it, until the next capture."""
+        in a queue stays with it, until the next capture."""
         if self._stream is not None:
             with torch.cuda.stream(self._stream):
                 blocks = [torch.empty(n, dtype=torch.uint8, device=self.device) for n in SPARE]
@@ -102,7 +102,7 @@ class Lane:
             self._stream.synchronize()
 
 
-class Reading:
+class HostCopy:
     """Numbers on their way from the device to the host."""
 
     def __init__(self, tensors: Sequence[Tensor], stream: torch.cuda.Stream | None) -> None:

@@ -6,12 +6,12 @@ import logging
 
 from torch import OutOfMemoryError
 
-from cosyserve.contracts import CosyError, WorkerError
+from cosyserve.errors import CosyError, WorkerError
 
 log = logging.getLogger(__name__)
 
 
-def told(error: Exception) -> CosyError:
+def client_error(error: Exception) -> CosyError:
     """What it may not hear goes to the log."""
     if isinstance(error, CosyError):
         return error

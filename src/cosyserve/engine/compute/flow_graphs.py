@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
-from cosyserve.engine.compute.device_queue import Lane
+from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.models.flow import fused_encoder
 from cosyserve.models.flow.cfm import doubled, euler, schedule
 from cosyserve.models.flow.flow import Flow, FlowBatch, FlowPrompt, FlowState
@@ -48,10 +48,12 @@ class Buffers:
     rows: Tensor  # [2B, frames, 4 mel]: all of an estimate's input, for kernels
 
 
-class FlowSteps:
-    def __init__(self, flow: Flow, lane: Lane, rows: Sequence[int], most_tokens: int) -> None:
+class FlowGraphs:
+    def __init__(
+        self, flow: Flow, queue: DeviceQueue, rows: Sequence[int], most_tokens: int
+    ) -> None:
         """Shapes are `rows` times SIZES with at most so many tokens in all."""
-        self.flow, self.lane = flow, lane
+        self.flow, self.queue = flow, queue
         self.shapes = [
             (count, size)
             for size in SIZES
@@ -60,7 +62,7 @@ class FlowSteps:
         ]
         device = flow.encoder_proj.weight.device
         times, strides = zip(*schedule(flow.config.steps), strict=True)
-        with lane.here():
+        with queue.use():
             self._times = torch.tensor(times, device=device)
             self._strides = torch.tensor(strides, device=device)
             self._at = torch.zeros(1, dtype=torch.long, device=device)  # number of the Euler step
@@ -82,7 +84,7 @@ class FlowSteps:
             for streaming in (False, True):
                 runs[f"prepare {streaming}", shape] = partial(self._prepare, shape, streaming)
             runs["step", shape] = partial(self._step, shape)
-        self._captured = self.lane.captures(runs)
+        self._captured = self.queue.capture_all(runs)
         return len(self.shapes)
 
     def fits(self, tokens: Sequence[int]) -> bool:
@@ -92,7 +94,7 @@ class FlowSteps:
     def advance(
         self, states: Sequence[FlowState], tokens: Sequence[Sequence[int]], final: Sequence[bool]
     ) -> list[tuple[Tensor, FlowState]]:
-        """As `Flow.advance`. The frames are there until the next call in this lane."""
+        """As `Flow.advance`. The frames are there until the next call in this queue."""
         prompts = [state.prompt for state in states]
         mel, encoded = self._solve(prompts, tokens, final, streaming=True)
         mels = self.flow.speech(mel, encoded, prompts, [state.tokens for state in states])
@@ -118,13 +120,13 @@ class FlowSteps:
         assert shape is not None
         buffers = self._buffers[shape]
         rest = [1] * (shape[0] - len(prompts))  # rows that nobody asked for
-        self.lane.write(buffers.counts, (lengths + rest, encoded + rest))
+        self.queue.write(buffers.counts, (lengths + rest, encoded + rest))
         for part in (buffers.tokens, buffers.prompt):
             part.zero_()
         for index, (prompt, row) in enumerate(zip(prompts, tokens, strict=True)):
             start = len(prompt.tokens)
             buffers.tokens[index, :start].copy_(prompt.tokens)
-            self.lane.write(buffers.tokens[index, start : start + len(row)], row)
+            self.queue.write(buffers.tokens[index, start : start + len(row)], row)
             buffers.prompt[index, :, : len(prompt.mel)].copy_(prompt.mel.T)
             buffers.speaker[index].copy_(prompt.speaker)
         self._run(f"prepare {streaming}", shape, partial(self._prepare, shape, streaming))

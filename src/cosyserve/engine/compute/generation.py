@@ -60,9 +60,9 @@ class Generation:
     def of(cls, config: LMConfig, asked: LMRequest) -> Generation:
         speech = (config.text_vocab + token for token in asked.speech)
         prompt = [config.sos, *asked.text, config.task, *speech]
-        text = WholeText(config, prompt, asked.least)
+        text = WholeText(config, prompt, asked.min_tokens)
         log_probs: list[float] | None = [] if asked.log_probs else None
-        return cls(text, asked.seed, asked.sampling, asked.most, log_probs=log_probs)
+        return cls(text, asked.seed, asked.sampling, asked.max_tokens, log_probs=log_probs)
 
     def want(self) -> list[int]:
         """Ids to feed now; none: finished, or waiting for text."""

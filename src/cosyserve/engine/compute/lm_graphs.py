@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.contracts import MAX_WINDOW
-from cosyserve.engine.compute.device_queue import Lane
+from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.engine.compute.generation import SEED_MASK, Generation
 from cosyserve.models.lm.draw import ACTIVE, FLOATS, INTS, LENGTH, TOKEN, draw
 from cosyserve.models.lm.fused import fused
@@ -43,14 +43,14 @@ class Piece:
         return -(-len(self.ids) // TILE)
 
 
-class LMSteps:
-    def __init__(self, lm: SpeechLM, slots: int, positions: int, lane: Lane) -> None:
+class LMGraphs:
+    def __init__(self, lm: SpeechLM, slots: int, positions: int, queue: DeviceQueue) -> None:
         weight = lm.head.weight
-        self.lm, self.lane, self.slots, self.positions = lm, lane, slots, positions
+        self.lm, self.queue, self.slots, self.positions = lm, queue, slots, positions
         self.batches = (*_doubling(1, slots), slots)
         self.spans = (*_doubling(4 * SPAN, positions), positions)
         device = weight.device
-        with lane.here():
+        with queue.use():
             # The last line is that of rows that nobody asked for.
             self.cache = KVCache.empty(
                 lm.config, slots + 1, positions, device=device, dtype=weight.dtype
@@ -67,8 +67,8 @@ class LMSteps:
 
     def warm_up(self) -> int:
         """Captures what is asked of an LM usually -> how many shapes."""
-        usual = self._usual() if self.lane.static else []
-        self._captured = self.lane.captures(
+        usual = self._usual() if self.queue.static else []
+        self._captured = self.queue.capture_all(
             {shape: partial(self._compute, shape) for shape in usual}
         )
         return len(self._captured)
@@ -83,8 +83,8 @@ class LMSteps:
             history[number % MAX_WINDOW] = row.drawn[number]
         numbers = (token, row.length, row.seed & SEED_MASK, len(row.drawn), int(active), text.least)
         line = (*numbers, rules.top_k, rules.window, forbidden, *history)
-        self.lane.write(self._ints[slot], line)
-        self.lane.write(self._floats[slot], (rules.top_p, rules.max_repeats))
+        self.queue.write(self._ints[slot], line)
+        self.queue.write(self._floats[slot], (rules.top_p, rules.max_repeats))
 
     def move(self, source: int, target: int, length: int) -> None:
         """A row changes its slot."""
@@ -101,7 +101,7 @@ class LMSteps:
     def decode(self, rows: int, reach: int, top_k: int) -> None:
         """One token for each active one of the first rows, of which none reaches further."""
         self._run(
-            ("decode", self.lane.fit(rows, self.batches), self._span(reach), self._most(top_k))
+            ("decode", self.queue.fit(rows, self.batches), self._span(reach), self._most(top_k))
         )
 
     def prefill(self, pieces: Sequence[Piece], top_k: int) -> None:
@@ -126,9 +126,9 @@ class LMSteps:
         nobody, width = self.slots, self._pieces.shape[1]
         tiles += [(nobody, 0)] * (width - len(tiles))
         rows += [(nobody, 0, 0, 0)] * (width - len(rows))
-        self.lane.write(self._pieces, [*zip(*tiles, strict=True), *zip(*rows, strict=True)])
-        self.lane.write(self._ids[: len(ids)], ids)
-        size = self.lane.fit(len(ids), PIECES)
+        self.queue.write(self._pieces, [*zip(*tiles, strict=True), *zip(*rows, strict=True)])
+        self.queue.write(self._ids[: len(ids)], ids)
+        size = self.queue.fit(len(ids), PIECES)
         reach = max(piece.start for piece in pieces) + size
         self._run(("prefill", size, self._span(reach), self._most(top_k)))
 
@@ -151,11 +151,11 @@ class LMSteps:
         ]
 
     def _span(self, reach: int) -> int:
-        return self.lane.fit(min(self.positions, -(-reach // SPAN) * SPAN), self.spans)
+        return self.queue.fit(min(self.positions, -(-reach // SPAN) * SPAN), self.spans)
 
     def _most(self, top_k: int) -> int:
         classes = self.lm.config.classes
-        return min(classes, self.lane.fit(top_k, (MOST, classes)))
+        return min(classes, self.queue.fit(top_k, (MOST, classes)))
 
     def _run(self, shape: Shape) -> None:
         captured = self._captured.get(shape)

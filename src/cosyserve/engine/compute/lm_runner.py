@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import torch
 
-from cosyserve.contracts import CosyError
-from cosyserve.engine.compute.device_queue import URGENT, Lane, Reading
+from cosyserve.engine.compute.device_queue import URGENT, DeviceQueue, HostCopy
 from cosyserve.engine.compute.generation import Generation
-from cosyserve.engine.compute.lm_graphs import PIECES, TILE, LMSteps, Piece
+from cosyserve.engine.compute.lm_graphs import PIECES, TILE, LMGraphs, Piece
+from cosyserve.errors import CosyError
 from cosyserve.models.lm.lm import SpeechLM
 
 PREFILL = 256  # prompt positions per step where each row is a launch, or computed here and now
@@ -27,17 +27,19 @@ class Launched:
     """A step on its way: rows that draw a token, each with its slot."""
 
     rows: list[tuple[Generation, int]]
-    outcome: Reading
+    outcome: HostCopy
 
 
 class LMRunner:
-    def __init__(self, lm: SpeechLM, slots: int, positions: int, lane: Lane | None = None) -> None:
+    def __init__(
+        self, lm: SpeechLM, slots: int, positions: int, queue: DeviceQueue | None = None
+    ) -> None:
         self.lm, self.slots = lm, slots
-        self.lane = lane or Lane(lm.head.weight.device, URGENT)
+        self.queue = queue or DeviceQueue(lm.head.weight.device, URGENT)
         self.rows: list[Generation] = []
         self._present: set[Generation] = set()
         self._launched: deque[Launched] = deque()
-        self._steps = LMSteps(lm, slots, positions, self.lane)
+        self._steps = LMGraphs(lm, slots, positions, self.queue)
 
     @property
     def positions(self) -> int:
@@ -55,13 +57,13 @@ class LMRunner:
 
     def reserve(self) -> None:
         """Memory for rows to come; after all captures."""
-        self.lane.reserve()
+        self.queue.reserve()
 
     @torch.inference_mode()
     def join(self, row: Generation) -> None:
         assert self.free
         row.want()
-        with self.lane.here():
+        with self.queue.use():
             self._steps.place(len(self.rows), row, 0, active=False)
         self.rows.append(row)
         self._present.add(row)
@@ -71,7 +73,7 @@ class LMRunner:
         slot = self.rows.index(row)
         last = self.rows.pop()
         self._present.remove(row)
-        with self.lane.here():
+        with self.queue.use():
             if row.finish == "error":
                 self._steps.clear(slot)
             if last is not row:
@@ -82,7 +84,7 @@ class LMRunner:
     def step(self) -> bool:
         """One token for every row that is ready, and prompts as far as a step may take them.
         False: nothing to do."""
-        with self.lane.here():
+        with self.queue.use():
             if any(row.led for row in self.rows):
                 self._collect(0)
             drawing = self._decode()
@@ -90,10 +92,10 @@ class LMRunner:
             drawing += first
             if drawing:
                 end = 1 + max(slot for _, slot in drawing)
-                reading = self.lane.read(self._steps.outcome[:end])
+                reading = self.queue.read(self._steps.outcome[:end])
                 self._launched.append(Launched(drawing, reading))
             worked = fed or bool(self._launched)
-            self._collect(1 if drawing and self.lane.static else 0)
+            self._collect(1 if drawing and self.queue.static else 0)
         return worked
 
     def _decode(self) -> list[tuple[Generation, int]]:

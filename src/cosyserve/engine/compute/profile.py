@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cosyserve.contracts import InputError
+from cosyserve.errors import InputError
 
 CPU_SLOTS = 8
 

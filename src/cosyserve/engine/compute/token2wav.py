@@ -1,6 +1,6 @@
 """Speech tokens to samples for many streams at once: flow, stretch and vocoder.
 
-Knows no text and no LM. The state of a stream is its `Voicing`, owned by its session.
+Knows no text and no LM. The state of a stream is its `Token2WavState`, owned by its session.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cosyserve.contracts import CheckpointError, CosyError, Floats, Voice
-from cosyserve.engine.compute.device_queue import LATER, SOON, Lane, Reading
-from cosyserve.engine.compute.flow_graphs import FlowSteps
+from cosyserve.contracts import Floats, Voice
+from cosyserve.engine.compute.device_queue import LATER, SOON, DeviceQueue, HostCopy
+from cosyserve.engine.compute.flow_graphs import FlowGraphs
 from cosyserve.engine.compute.hops import HOP_TOKENS
 from cosyserve.engine.compute.stretch import StretchState, stretch
-from cosyserve.engine.compute.vocoder_graphs import VocoderSteps
+from cosyserve.engine.compute.vocoder_graphs import VocoderGraphs
+from cosyserve.errors import CheckpointError, CosyError
 from cosyserve.models.config import DiTConfig
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
 from cosyserve.models.vocoder import stream
@@ -31,7 +32,7 @@ TOKENS, FRAMES = 4096, 8192  # that the rows of one static shape may have togeth
 
 
 @dataclass(frozen=True)
-class Voicing:
+class Token2WavState:
     """A stream between two chunks."""
 
     flow: FlowState
@@ -47,38 +48,38 @@ class Voicing:
         return len(self.flow.prompt.tokens)
 
 
-class Spoken(Protocol):
+class PendingAudio(Protocol):
     """Chunks on their way."""
 
     @property
     def ready(self) -> bool: ...
 
-    def get(self) -> list[tuple[Floats, Voicing]]:
+    def get(self) -> list[tuple[Floats, Token2WavState]]:
         """Samples and the state behind them, per stream; waits for them."""
         ...
 
 
 @dataclass(frozen=True)
-class Queued:
-    """Chunks in a lane. Holds on to what they are computed from."""
+class QueuedAudio:
+    """Chunks in a queue. Holds on to what they are computed from."""
 
-    before: Sequence[Voicing]
-    after: Sequence[Voicing]
-    samples: Reading
+    before: Sequence[Token2WavState]
+    after: Sequence[Token2WavState]
+    samples: HostCopy
 
     @property
     def ready(self) -> bool:
         return self.samples.ready
 
-    def get(self) -> list[tuple[Floats, Voicing]]:
-        found = [samples.numpy().copy() for samples in self.samples.get()]
-        if not all(np.isfinite(samples).all() for samples in found):
+    def get(self) -> list[tuple[Floats, Token2WavState]]:
+        samples = [chunk.numpy().copy() for chunk in self.samples.get()]
+        if not all(np.isfinite(chunk).all() for chunk in samples):
             raise CosyError("the model computed NaN instead of speech: its weights are broken")
-        return list(zip(found, self.after, strict=True))
+        return list(zip(samples, self.after, strict=True))
 
 
 class Token2Wav:
-    """First chunks and later ones have a lane of their own, so that neither waits for the other."""
+    """First chunks and later ones have a queue each, so that neither waits for the other."""
 
     def __init__(
         self,
@@ -90,32 +91,32 @@ class Token2Wav:
         static: bool | None = None,
     ) -> None:
         """`rows`: rising numbers of streams that static shapes have room for; `static`: as of
-        `Lane`."""
+        `DeviceQueue`."""
         self.flow, self.vocoder, self.hop = flow, vocoder, hop
         device = flow.encoder_proj.weight.device
-        self._voices = Lane(device)
-        soon = _Path(flow, vocoder, Lane(device, SOON, static=static), rows)
+        self._voices = DeviceQueue(device)
+        soon = _Pipeline(flow, vocoder, DeviceQueue(device, SOON, static=static), rows)
         on_gpu = device.type == "cuda"
-        later = _Path(flow, vocoder, Lane(device, LATER), rows) if on_gpu else soon
-        self._paths = {True: soon, False: later}
+        later = _Pipeline(flow, vocoder, DeviceQueue(device, LATER), rows) if on_gpu else soon
+        self._pipelines = {True: soon, False: later}
 
     @torch.inference_mode()
     def warm_up(self) -> int:
         """Captures every shape -> how many. Proves that they compute numbers."""
-        shapes = sum(path.warm_up() for path in set(self._paths.values()))
+        shapes = sum(pipeline.warm_up() for pipeline in set(self._pipelines.values()))
         if shapes:
             self._prove()
         return shapes
 
     def reserve(self) -> None:
         """Memory for streams to come; after all captures."""
-        for lane in {self._voices, *(path.lane for path in self._paths.values())}:
-            lane.reserve()
+        for queue in {self._voices, *(pipeline.queue for pipeline in self._pipelines.values())}:
+            queue.reserve()
 
-    def begin(self, voice: Voice, *, with_prompt: bool, seed: int, speed: float) -> Voicing:
+    def begin(self, voice: Voice, *, with_prompt: bool, seed: int, speed: float) -> Token2WavState:
         """A new stream. May be called in any thread; when it returns, any lane may use it."""
-        with self._voices.here():
-            begun = Voicing(
+        with self._voices.use():
+            begun = Token2WavState(
                 FlowState(self._prompt(voice, with_prompt)),
                 stream.begin(self.vocoder, seed),
                 None,
@@ -128,39 +129,42 @@ class Token2Wav:
         return begun
 
     @property
-    def queue(self) -> int:
-        """Calls without urgent chunks that may be on their way at once: starting another would wait
+    def max_in_flight(self) -> int:
+        """Calls without urgent chunks that may be computed at once: starting another would wait
         for the first where shapes are not static."""
-        return 2 if self._paths[False].static else 1
+        return 2 if self._pipelines[False].static else 1
 
-    def room(self, voicings: Sequence[Voicing], tokens: Sequence[Sequence[int]]) -> int:
+    def max_batch(self, states: Sequence[Token2WavState], tokens: Sequence[Sequence[int]]) -> int:
         """How many of these chunks, from the first on, are best computed in one call."""
-        return self._paths[False].room(voicings, tokens)
+        return self._pipelines[False].max_batch(states, tokens)
 
     @torch.inference_mode()
     def start(
         self,
-        voicings: Sequence[Voicing],
+        states: Sequence[Token2WavState],
         tokens: Sequence[Sequence[int]],
         final: Sequence[bool] | None,
         *,
         urgent: bool,
-    ) -> Queued:
+    ) -> QueuedAudio:
         """The next samples of streams, given all their tokens so far (look-ahead included); without
         `final`, whole utterances at once, with full attention."""
-        return self._paths[urgent].start(voicings, tokens, final)
+        return self._pipelines[urgent].start(states, tokens, final)
 
     def advance(
-        self, voicings: Sequence[Voicing], tokens: Sequence[Sequence[int]], final: Sequence[bool]
-    ) -> list[tuple[Floats, Voicing]]:
+        self,
+        states: Sequence[Token2WavState],
+        tokens: Sequence[Sequence[int]],
+        final: Sequence[bool],
+    ) -> list[tuple[Floats, Token2WavState]]:
         """The next samples of streams, here and now."""
-        return self.start(voicings, tokens, final, urgent=False).get()
+        return self.start(states, tokens, final, urgent=False).get()
 
     def whole(
-        self, voicings: Sequence[Voicing], tokens: Sequence[Sequence[int]]
-    ) -> list[tuple[Floats, Voicing]]:
+        self, states: Sequence[Token2WavState], tokens: Sequence[Sequence[int]]
+    ) -> list[tuple[Floats, Token2WavState]]:
         """Whole utterances, here and now."""
-        return self.start(voicings, tokens, None, urgent=False).get()
+        return self.start(states, tokens, None, urgent=False).get()
 
     def _prove(self) -> None:
         """Some precisions can't hold what some weights compute."""
@@ -191,25 +195,25 @@ class Token2Wav:
         )
 
 
-class _Path:
+class _Pipeline:
     """Flow, stretch and vocoder in one lane: on static buffers where their shapes are known."""
 
-    def __init__(self, flow: Flow, vocoder: HiFT, lane: Lane, rows: Sequence[int]) -> None:
-        self.flow, self.vocoder, self.lane = flow, vocoder, lane
+    def __init__(self, flow: Flow, vocoder: HiFT, queue: DeviceQueue, rows: Sequence[int]) -> None:
+        self.flow, self.vocoder, self.queue = flow, vocoder, queue
         remembers = isinstance(flow.config.estimator, DiTConfig)
         self._flow = (
-            FlowSteps(flow, lane, () if remembers else rows, TOKENS) if lane.static else None
+            FlowGraphs(flow, queue, () if remembers else rows, TOKENS) if queue.static else None
         )
-        self._vocoder = VocoderSteps(vocoder, lane, rows, FRAMES) if lane.static else None
+        self._vocoder = VocoderGraphs(vocoder, queue, rows, FRAMES) if queue.static else None
 
     @property
     def static(self) -> bool:
         return self._flow is not None and bool(self._flow.shapes)
 
-    def room(self, voicings: Sequence[Voicing], tokens: Sequence[Sequence[int]]) -> int:
+    def max_batch(self, states: Sequence[Token2WavState], tokens: Sequence[Sequence[int]]) -> int:
         if self._flow and self.static:
-            most = max(rows for rows, _ in self._flow.shapes)
-            lengths = _lengths(voicings, tokens)[:most]
+            max_rows = max(rows for rows, _ in self._flow.shapes)
+            lengths = _lengths(states, tokens)[:max_rows]
             return max(1, sum(self._flow.fits(lengths[: n + 1]) for n in range(len(lengths))))
         # Long chunks gain nothing from company, and nobody's first one can interrupt them.
         counts = itertools.accumulate(len(row) for row in tokens[:BATCH])
@@ -220,46 +224,47 @@ class _Path:
 
     def start(
         self,
-        voicings: Sequence[Voicing],
+        states: Sequence[Token2WavState],
         tokens: Sequence[Sequence[int]],
         final: Sequence[bool] | None,
-    ) -> Queued:
-        with self.lane.here():
-            flows = self._mels(voicings, tokens, final)
-            last = [True] * len(voicings) if final is None else final
+    ) -> QueuedAudio:
+        with self.queue.use():
+            flows = self._mels(states, tokens, final)
+            last = [True] * len(states) if final is None else final
             mels, stretches = [], []
-            for voicing, (mel, _), end in zip(voicings, flows, last, strict=True):
-                state = voicing.stretch
-                if voicing.speed != 1.0:
-                    mel, state = stretch(mel, state, voicing.speed, end)
+            for state, (mel, _), end in zip(states, flows, last, strict=True):
+                stretched = state.stretch
+                if state.speed != 1.0:
+                    mel, stretched = stretch(mel, stretched, state.speed, end)
                 mels.append(mel)
-                stretches.append(state)
-            spoken = self._samples([v.vocoder for v in voicings], mels, last)
+                stretches.append(stretched)
+            vocoded = self._samples([state.vocoder for state in states], mels, last)
             after = [
-                replace(voicing, flow=flow, stretch=state, vocoder=vocoder)
-                for voicing, (_, flow), state, (_, vocoder) in zip(
-                    voicings, flows, stretches, spoken, strict=True
+                replace(state, flow=flow, stretch=stretched, vocoder=vocoder)
+                for state, (_, flow), stretched, (_, vocoder) in zip(
+                    states, flows, stretches, vocoded, strict=True
                 )
             ]
-            return Queued(voicings, after, self.lane.read(*(samples for samples, _ in spoken)))
+            samples = self.queue.read(*(samples for samples, _ in vocoded))
+            return QueuedAudio(states, after, samples)
 
     def _mels(
         self,
-        voicings: Sequence[Voicing],
+        states: Sequence[Token2WavState],
         tokens: Sequence[Sequence[int]],
         final: Sequence[bool] | None,
     ) -> list[tuple[Tensor, FlowState]]:
-        states = [voicing.flow for voicing in voicings]
-        prompts = [state.prompt for state in states]
-        if self._flow and self._flow.fits(_lengths(voicings, tokens)):
+        flows = [state.flow for state in states]
+        prompts = [flow.prompt for flow in flows]
+        if self._flow and self._flow.fits(_lengths(states, tokens)):
             if final is not None:
-                return self._flow.advance(states, tokens, final)
-            return list(zip(self._flow.whole(prompts, tokens), states, strict=True))
+                return self._flow.advance(flows, tokens, final)
+            return list(zip(self._flow.whole(prompts, tokens), flows, strict=True))
         device = self.flow.encoder_proj.weight.device
         ids = [torch.tensor(row, device=device) for row in tokens]
         if final is not None:
-            return self.flow.advance(states, ids, final)
-        return list(zip(self.flow.whole(prompts, ids), states, strict=True))
+            return self.flow.advance(flows, ids, final)
+        return list(zip(self.flow.whole(prompts, ids), flows, strict=True))
 
     def _samples(
         self, states: Sequence[VocoderState], mels: Sequence[Tensor], final: Sequence[bool]
@@ -270,11 +275,11 @@ class _Path:
         if self._vocoder and len(frames) > 1:
             half = len(frames) // 2
             parts = [slice(None, half), slice(half, None)]
-            found = [self._samples(states[part], mels[part], final[part]) for part in parts]
-            return found[0] + found[1]
+            first, second = (self._samples(states[p], mels[p], final[p]) for p in parts)
+            return first + second
         return stream.advance(self.vocoder, states, mels, final)
 
 
-def _lengths(voicings: Sequence[Voicing], tokens: Sequence[Sequence[int]]) -> list[int]:
+def _lengths(states: Sequence[Token2WavState], tokens: Sequence[Sequence[int]]) -> list[int]:
     """Tokens of each row, prompts included."""
-    return [v.prompt_tokens + len(row) for v, row in zip(voicings, tokens, strict=True)]
+    return [state.prompt_tokens + len(row) for state, row in zip(states, tokens, strict=True)]

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from cosyserve.engine.compute.device_queue import Lane
+from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.models.vocoder.fused import fused
 from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.models.vocoder.stream import (
@@ -31,14 +31,16 @@ SIZES = (32, 48, 64, 80, 104, 128, 160, 192, 232, 280, 352, 432, 560, 720, 944, 
 Shape = tuple[int, int]
 
 
-class VocoderSteps:
-    def __init__(self, vocoder: HiFT, lane: Lane, rows: Sequence[int], most_frames: int) -> None:
+class VocoderGraphs:
+    def __init__(
+        self, vocoder: HiFT, queue: DeviceQueue, rows: Sequence[int], most_frames: int
+    ) -> None:
         """Shapes are `rows` times SIZES with at most so many frames in all."""
-        self.vocoder, self.lane = vocoder, lane
+        self.vocoder, self.queue = vocoder, queue
         self.shapes = [
             (count, size) for size in SIZES for count in rows if count * size <= most_frames
         ]
-        with lane.here():
+        with queue.use():
             self._fused = fused(vocoder)
             self._buffers = {shape: self._made(*shape) for shape in self.shapes}
         self._captured: dict[Shape, Callable[[], None]] = {}
@@ -46,7 +48,7 @@ class VocoderSteps:
     def warm_up(self) -> int:
         """Captures every shape -> how many."""
         runs = {shape: partial(self._voice, shape) for shape in self.shapes}
-        self._captured = self.lane.captures(runs)
+        self._captured = self.queue.capture_all(runs)
         return len(self.shapes)
 
     def fits(self, frames: Sequence[int]) -> bool:
@@ -65,14 +67,14 @@ class VocoderSteps:
         rest = [1] * (shape[0] - len(frames))  # rows that nobody asked for
         settled = [known(state) for state in states]
         columns = sizes, settled, [s.start for s in states], [s.seed for s in states]
-        self.lane.write(counts, [column + rest for column in columns])
+        self.queue.write(counts, [column + rest for column in columns])
         windows.mel.zero_()
         for index, (state, mel) in enumerate(zip(states, frames, strict=True)):
             windows.mel[index, :, : mel.shape[1]].copy_(mel)
             windows.f0[index, : settled[index]].copy_(state.f0[: settled[index]])
             windows.phase[index].copy_(state.phase)
         self._captured.get(shape, partial(self._voice, shape))()
-        # The f0 of a window outlives the next call in this lane.
+        # The f0 of a window outlives the next call in this queue.
         voiced = voiced._replace(f0=voiced.f0.clone())
         return emit(self.vocoder, states, frames, voiced, final)
 

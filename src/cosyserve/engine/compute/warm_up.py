@@ -14,7 +14,7 @@ from typing import Protocol
 
 from torch import OutOfMemoryError
 
-from cosyserve.contracts import CosyError
+from cosyserve.errors import CosyError
 
 log = logging.getLogger(__name__)
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 
-from cosyserve.contracts import OverloadError
+from cosyserve.errors import OverloadError
 
 REMEMBERED = 16
 ENOUGH = 4
 
 
-class Pace:
+class Admission:
     def __init__(self) -> None:
         self._ends: deque[float] = deque(maxlen=REMEMBERED)
         self._seconds = 0.0  # from one end to the next

@@ -12,30 +12,30 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cosyserve.contracts import Floats
-from cosyserve.engine.compute.token2wav import Spoken, Voicing
+from cosyserve.engine.compute.token2wav import PendingAudio, Token2WavState
 from cosyserve.engine.scheduling.session import Session, Utterance
 
 
-class Speech(Protocol):
+class Token2WavLike(Protocol):
     """What is asked of a token2wav: `Token2Wav`, or a stand-in."""
 
     @property
-    def queue(self) -> int:
+    def max_in_flight(self) -> int:
         """Calls without urgent chunks that may be on their way at once."""
         ...
 
-    def room(self, voicings: Sequence[Voicing], tokens: Sequence[Sequence[int]]) -> int:
+    def max_batch(self, states: Sequence[Token2WavState], tokens: Sequence[Sequence[int]]) -> int:
         """How many of these chunks, from the first on, are best computed in one call."""
         ...
 
     def start(
         self,
-        voicings: Sequence[Voicing],
+        states: Sequence[Token2WavState],
         tokens: Sequence[Sequence[int]],
         final: Sequence[bool] | None,
         *,
         urgent: bool,
-    ) -> Spoken:
+    ) -> PendingAudio:
         """Urgent chunks and others are computed beside each other, or else at once."""
         ...
 
@@ -49,7 +49,7 @@ class Job:
     """Chunks that are computed together."""
 
     utterances: list[tuple[Session, Utterance]]
-    spoken: Spoken
+    spoken: PendingAudio
     begun: float
 
     @property
@@ -59,7 +59,7 @@ class Job:
 
 
 class Chunks:
-    def __init__(self, token2wav: Speech, clock: Callable[[], float]) -> None:
+    def __init__(self, token2wav: Token2WavLike, clock: Callable[[], float]) -> None:
         self.token2wav, self.clock = token2wav, clock
         self.seconds = 0.0  # that chunks took
         self._jobs: dict[bool, list[Job]] = {True: [], False: []}  # by whether they are urgent
@@ -86,7 +86,7 @@ class Chunks:
         ready.sort(key=lambda s: (s.slack(now), s.number))
         for urgent in (True, False):
             queued = len(self._jobs[urgent])
-            if queued < (1 if urgent else self.token2wav.queue):
+            if queued < (1 if urgent else self.token2wav.max_in_flight):
                 chosen, left = self._fitting([s for s in ready if s.urgent == urgent])
                 if chosen and (left or not queued):
                     return chosen
@@ -109,19 +109,19 @@ class Chunks:
         """Those to compute next in one call, and how many are left for another."""
         same = [s for s in ready if s.request.stream == ready[0].request.stream]
         utterances = [session.utterances[0] for session in same]
-        voicings, tokens = [u.voicing for u in utterances], [u.due() for u in utterances]
-        room = self.token2wav.room(voicings, tokens) if same else 0
+        states, tokens = [u.state for u in utterances], [u.due() for u in utterances]
+        room = self.token2wav.max_batch(states, tokens) if same else 0
         return same[:room], len(same[room:])
 
     def _started(self, utterances: list[tuple[Session, Utterance]], urgent: bool) -> Job:
         begun = self.clock()
-        voicings = [u.voicing for _, u in utterances]
+        states = [u.state for _, u in utterances]
         tokens = [u.due() for _, u in utterances]
         final = [u.final for _, u in utterances] if utterances[0][1].stream else None
         try:
-            spoken: Spoken = self.token2wav.start(voicings, tokens, final, urgent=urgent)
+            spoken: PendingAudio = self.token2wav.start(states, tokens, final, urgent=urgent)
         except Exception as error:
-            spoken = _Failed(error)
+            spoken = FailedAudio(error)
         return Job(utterances, spoken, begun)
 
     def _heard(self, job: Job, urgent: bool) -> list[tuple[Session, Floats | Exception]]:
@@ -140,17 +140,17 @@ class Chunks:
         by_utterance = {u: found for (_, u), found in zip(job.utterances, spoken, strict=True)}
         heard: list[tuple[Session, Floats | Exception]] = []
         for session, utterance in job.wanted:
-            samples, utterance.voicing = by_utterance[utterance]
+            samples, utterance.state = by_utterance[utterance]
             heard.append((session, samples))
         return heard
 
 
 @dataclass(frozen=True)
-class _Failed:
+class FailedAudio:
     """What could not even be started."""
 
     error: Exception
     ready: bool = True
 
-    def get(self) -> list[tuple[Floats, Voicing]]:
+    def get(self) -> list[tuple[Floats, Token2WavState]]:
         raise self.error

@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from cosyserve.contracts import CosyError, OverloadError, SpeechRequest
-from cosyserve.engine.compute.errors import told
+from cosyserve.contracts import SpeechRequest
+from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.scheduling.loop import Loop
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.scheduling.session import Session, Sink
+from cosyserve.errors import CosyError, OverloadError
 from cosyserve.text import PieceTokenizer, TextTokenizer
 from cosyserve.text.language import Language
 from cosyserve.text.numbers import Reader
@@ -95,7 +96,7 @@ class Ticket:
             try:
                 scheduler.push(session, ids)
             except Exception as error:
-                scheduler.fail(session, told(error))
+                scheduler.fail(session, client_error(error))
 
         self._intake.loop.submit(push)
 
@@ -119,5 +120,5 @@ class Ticket:
             try:
                 task(session)
             except Exception as error:
-                reason = told(error)
+                reason = client_error(error)
                 self._intake.loop.submit(lambda scheduler: scheduler.fail(session, reason))  # noqa: B023

@@ -8,14 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cosyserve.contracts import (
-    FRAMES_PER_TOKEN,
-    CosyError,
-    InputError,
-    LMRequest,
-    Mode,
-    SpeechRequest,
-)
+from cosyserve.contracts import FRAMES_PER_TOKEN, LMRequest, Mode, SpeechRequest
+from cosyserve.errors import CosyError, InputError
 from cosyserve.models.config import LMConfig, ModelConfig
 from cosyserve.text import TextTokenizer, segments, spoken_text
 from cosyserve.text.numbers import Reader
@@ -26,7 +20,7 @@ RETRY_SEEDS = 0x5851F42D4C957F2D
 
 
 @dataclass(frozen=True)
-class Question:
+class LMTask:
     asked: LMRequest
     text_tokens: int  # of the segment alone, without what leads it
 
@@ -42,13 +36,13 @@ def questions(
     text: str,
     positions: int,
     read: Reader,
-) -> list[Question]:
+) -> list[LMTask]:
     """`positions` is the room that the LM has for each; none: there is nothing to say."""
     assert config.lm
     lead, speech = prompt(request, tokenizer, config.lm.text_vocab, read)
     most = room(config, request)
     parts = segments(
-        text, tokenizer.length, normalise=request.normalise, language=request.language, read=read
+        text, tokenizer.length, normalize=request.normalize, language=request.language, read=read
     )
     found = []
     for number, part in enumerate(parts):
@@ -62,7 +56,7 @@ def questions(
             request.seed + number * SEGMENT_SEEDS,
             request.sampling or config.sampling,
         )
-        found.append(Question(asked, len(ids)))
+        found.append(LMTask(asked, len(ids)))
     if parts and not found:
         raise InputError("the model knows no sound for any character of the text")
     return found

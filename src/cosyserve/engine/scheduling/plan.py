@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 from cosyserve.audio import whisper_log_mel
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import InputError, Mode, SpeechRequest
+from cosyserve.contracts import Mode, SpeechRequest
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.compute.token2wav import Token2Wav
-from cosyserve.engine.scheduling.lm_requests import SEGMENT_SEEDS, Question, prompt, questions, room
+from cosyserve.engine.scheduling.lm_requests import SEGMENT_SEEDS, LMTask, prompt, questions, room
 from cosyserve.engine.scheduling.session import Utterance
+from cosyserve.errors import InputError
 from cosyserve.models.lm.bistream import TEXT_RUN, Bistream
 from cosyserve.text.numbers import Reader, read_numbers
 from cosyserve.voices.enroll import check_fits
@@ -70,7 +71,7 @@ def _spoken(
     lm, tokenizer = model.need_lm()
     model.need_token2wav()
 
-    def spoken(question: Question) -> Speech:
+    def spoken(question: LMTask) -> Speech:
         return Speech(
             lambda attempt: Generation.of(lm.config, question.attempt(attempt)),
             question.text_tokens,

@@ -14,18 +14,19 @@ from typing import Protocol
 import numpy as np
 
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import CosyError, EngineStats, Floats, SpeechRequest
-from cosyserve.engine.compute.errors import is_fatal, told
+from cosyserve.contracts import EngineStats, Floats, SpeechRequest
+from cosyserve.engine.compute.errors import client_error, is_fatal
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.profile import CPU_SLOTS, LATENCY, Profile
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.compute.warm_up import room_for, warm_up
-from cosyserve.engine.scheduling.admission import Pace
-from cosyserve.engine.scheduling.chunks import Chunks, Speech
+from cosyserve.engine.scheduling.admission import Admission
+from cosyserve.engine.scheduling.chunks import Chunks, Token2WavLike
 from cosyserve.engine.scheduling.lm_requests import check_text
 from cosyserve.engine.scheduling.plan import check_arrived, plan
 from cosyserve.engine.scheduling.session import Session, Sink, Utterance
+from cosyserve.errors import CosyError
 from cosyserve.models.lm.bistream import Bistream
 from cosyserve.text.numbers import Reader, read_numbers
 
@@ -59,7 +60,7 @@ class Scheduler:
     def __init__(
         self,
         lm: Rows,
-        token2wav: Speech,
+        token2wav: Token2WavLike,
         plan: Callable[[SpeechRequest, Reader], list[Utterance]],
         *,
         slots: int = CPU_SLOTS,
@@ -73,7 +74,7 @@ class Scheduler:
         self.running: list[Session] = []
         self.waiting: deque[Session] = deque()
         self._chunks = Chunks(token2wav, clock)
-        self._pace = Pace()
+        self._pace = Admission()
         self._opened = self._tokens = 0
         self._lm_seconds = 0.0
 
@@ -114,7 +115,7 @@ class Scheduler:
             self.begin(session, self.plan(request, read_numbers))
         except Exception as error:  # whoever asked must hear of it, not wait for ever
             self.cancel(session)
-            raise told(error) from error
+            raise client_error(error) from error
         return session
 
     def enter(self, request: SpeechRequest, sink: Sink) -> Session:
@@ -217,7 +218,7 @@ class Scheduler:
         try:
             worked = self.lm.step()
         except Exception as error:
-            reason = told(error)
+            reason = client_error(error)
             for session in list(self.running):
                 if any(u.generation in self.lm.rows for u in session.utterances):
                     self.fail(session, reason)
@@ -238,7 +239,7 @@ class Scheduler:
         finished = self._chunks.finished()
         for session, found in finished:
             if isinstance(found, Exception):
-                self.fail(session, told(found))
+                self.fail(session, client_error(found))
             else:
                 self._deliver(session, found)
         for _, found in finished:

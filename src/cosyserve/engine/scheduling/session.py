@@ -9,10 +9,11 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from cosyserve.contracts import SAMPLE_RATE, AudioChunk, CosyError, Floats, SpeechRequest
+from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Floats, SpeechRequest
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.hops import NEVER, hop_ends, is_last
-from cosyserve.engine.compute.token2wav import Voicing
+from cosyserve.engine.compute.token2wav import Token2WavState
+from cosyserve.errors import CosyError
 
 WHOLE_SLACK = 0.5  # seconds that a whole text may wait for its voice: a listener may have less
 SATED = 0.5  # seconds of audio that let a listener wait for the LM
@@ -25,7 +26,7 @@ class Utterance:
     """A part of the text on its way from the LM to samples."""
 
     generation: Generation
-    voicing: Voicing
+    state: Token2WavState
     stream: bool
     make: Callable[[int], Generation]  # the generation of another attempt
     text_tokens: int = 0
@@ -33,16 +34,16 @@ class Utterance:
     loudest: float = 0.0
     _ends: Iterator[int] = field(init=False)
     _end: int = field(init=False)
-    _fresh: Voicing = field(init=False)
+    _fresh: Token2WavState = field(init=False)
 
     def __post_init__(self) -> None:
-        self._fresh = self.voicing
-        self._ends = hop_ends(self.voicing.prompt_tokens, self.voicing.grid, self.voicing.hop)
+        self._fresh = self.state
+        self._ends = hop_ends(self.state.prompt_tokens, self.state.grid, self.state.hop)
         self._end = next(self._ends)
 
     def begin_again(self, attempt: int) -> None:
         """As if nothing had been computed, with another seed."""
-        self.generation, self.voicing = self.make(attempt), self._fresh
+        self.generation, self.state = self.make(attempt), self._fresh
         self.spoken, self.loudest = 0, 0.0
         self.__post_init__()
 
@@ -62,7 +63,7 @@ class Utterance:
     @property
     def _needed(self) -> int:
         """Tokens for another chunk that is not the last."""
-        return self._end + self.voicing.lookahead if self.stream else NEVER
+        return self._end + self.state.lookahead if self.stream else NEVER
 
     def due(self) -> list[int]:
         """All tokens that the next chunk is computed from."""

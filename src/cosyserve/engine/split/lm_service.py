@@ -8,14 +8,15 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
-from cosyserve.contracts import CosyError, InputError, LMRequest, OverloadError, SpeechTokens
-from cosyserve.engine.compute.errors import told
+from cosyserve.contracts import LMRequest, SpeechTokens
+from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.profile import CPU_SLOTS
 from cosyserve.engine.compute.warm_up import warm_up
 from cosyserve.engine.scheduling.scheduler import POSITIONS, WAITING, Rows
-from cosyserve.engine.split.service import Alone, Leave
+from cosyserve.engine.split.service import Leave, ServiceThread
+from cosyserve.errors import CosyError, InputError, OverloadError
 from cosyserve.models.config import LMConfig
 from cosyserve.models.lm.lm import SpeechLM
 
@@ -50,7 +51,7 @@ class LMQueue:
         if len(self.waiting) + len(self.running) >= self.limit + self.slots:
             wait = 1.0 + len(self.waiting) / self.slots
             raise OverloadError(f"{len(self.waiting)} requests wait for the LM already", wait)
-        asked = Asked(request, sink, Generation.of(self.config, request), request.first)
+        asked = Asked(request, sink, Generation.of(self.config, request), request.first_chunk)
         self.waiting.append(asked)
         return asked
 
@@ -74,7 +75,7 @@ class LMQueue:
         try:
             worked = self.lm.step()
         except Exception as error:
-            reason = told(error)
+            reason = client_error(error)
             for asked in list(self.running):
                 self.cancel(asked)
                 asked.sink(reason)
@@ -105,7 +106,7 @@ class LMQueue:
         ids = tuple(row.tokens[asked.sent :])
         log_probs = tuple((row.log_probs or ())[asked.sent :])
         asked.sent = len(row.tokens)
-        asked.due = asked.sent + asked.request.every
+        asked.due = asked.sent + asked.request.chunk
         asked.sink(SpeechTokens(ids, row.finish, log_probs))
 
     def _check(self, request: LMRequest) -> None:
@@ -117,21 +118,21 @@ class LMQueue:
             if ids and not 0 <= min(ids) <= max(ids) < size:
                 raise InputError(f"{what} ids must be 0..{size - 1}, got {min(ids)}..{max(ids)}")
         taken = 2 + len(request.text) + len(request.speech)
-        if not 1 <= request.most <= POSITIONS - taken:
+        if not 1 <= request.max_tokens <= POSITIONS - taken:
             raise InputError(
                 f"between 1 and {POSITIONS - taken} tokens can follow a prompt of {taken}, "
-                f"{request.most} are asked for"
+                f"{request.max_tokens} are asked for"
             )
 
 
-class LMAlone:
+class LMService:
     """Implements `contracts.LMBackend`."""
 
     def __init__(self, lm: SpeechLM, *, slots: int = CPU_SLOTS, waiting: int = WAITING) -> None:
         rows = LMRunner(lm, slots, POSITIONS)
         warm_up({"speech LM": rows}, slots)
         self.queue = LMQueue(rows, lm.config, slots=slots, waiting=waiting)
-        self._alone = Alone(self.queue, "lm")
+        self._alone = ServiceThread(self.queue, "lm")
 
     async def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
         """May rest after the first piece, until it is asked for the next."""

@@ -17,20 +17,18 @@ from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import (
     SAMPLE_RATE,
     AudioChunk,
-    CosyError,
     FinishReason,
     Floats,
-    InputError,
     LMBackend,
     LMRequest,
     Mode,
     SpeechRequest,
     Token2WavBackend,
-    WorkerError,
 )
 from cosyserve.engine.compute.hops import HOP_TOKENS, NEVER, hop_ends, is_last
-from cosyserve.engine.scheduling.lm_requests import SEGMENT_SEEDS, Question, questions
+from cosyserve.engine.scheduling.lm_requests import SEGMENT_SEEDS, LMTask, questions
 from cosyserve.engine.scheduling.scheduler import POSITIONS, SILENCE
+from cosyserve.errors import CosyError, InputError, WorkerError
 from cosyserve.text.numbers import Reader, read_numbers
 from cosyserve.voices.enroll import check_fits
 
@@ -60,7 +58,7 @@ class Said:
                     self.tokens += piece.ids
                     self.finish = piece.finish
                     self.news.set()
-                    if self.finish is None and len(self.tokens) >= self.asked.first:
+                    if self.finish is None and len(self.tokens) >= self.asked.first_chunk:
                         await heard.wait()
         except Exception as error:
             self.error = error
@@ -79,7 +77,7 @@ class Said:
                 await self.news.wait()
 
 
-class JoinedEngine:
+class SplitEngine:
     """`open` is that of `contracts.Engine`."""
 
     def __init__(
@@ -126,7 +124,7 @@ class JoinedEngine:
         await self.lm.close()
         await self.token2wav.close()
 
-    def _plan(self, request: SpeechRequest) -> list[Question]:
+    def _plan(self, request: SpeechRequest) -> list[LMTask]:
         if request.mode is Mode.CONVERT or not isinstance(request.text, str):
             raise InputError("neither 'convert' nor text in pieces is possible with this engine")
         check_fits(request.voice, self.model)
@@ -140,9 +138,9 @@ class JoinedEngine:
     def _paced(self, request: SpeechRequest, asked: LMRequest) -> LMRequest:
         """Tokens are wanted when a chunk can be made of them."""
         if not request.stream:
-            return replace(asked, first=NEVER)
+            return replace(asked, first_chunk=NEVER)
         first = next(hop_ends(self._prompt_tokens(request), self._flow.grid))
-        return replace(asked, first=first + self._flow.encoder.lookahead, every=HOP_TOKENS)
+        return replace(asked, first_chunk=first + self._flow.encoder.lookahead, chunk=HOP_TOKENS)
 
     def _prompt_tokens(self, request: SpeechRequest) -> int:
         """Of the flow."""

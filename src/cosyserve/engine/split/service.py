@@ -11,15 +11,15 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from cosyserve.contracts import CosyError
-from cosyserve.engine.compute.errors import told
+from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.scheduling.loop import Driven, Loop
+from cosyserve.errors import CosyError
 
 Item = TypeVar("Item")
 Leave = Callable[[Driven], None]
 
 
-class Alone(Generic[Driven]):
+class ServiceThread(Generic[Driven]):
     def __init__(self, part: Driven, name: str) -> None:
         self.part = part
         self._loop = Loop(part)
@@ -43,7 +43,7 @@ class Alone(Generic[Driven]):
             try:
                 entered.append(enter(part, sink))
             except Exception as error:  # whoever asked must hear of it, not wait for ever
-                sink(told(error))
+                sink(client_error(error))
 
         def go(part: Driven) -> None:
             for leave in entered:

@@ -12,17 +12,18 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from cosyserve.contracts import SAMPLE_RATE, CosyError, Floats, Voice
-from cosyserve.engine.compute.errors import told
+from cosyserve.contracts import SAMPLE_RATE, Floats, Voice
+from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.compute.profile import LATENCY
-from cosyserve.engine.compute.token2wav import Token2Wav, Voicing
+from cosyserve.engine.compute.token2wav import Token2Wav, Token2WavState
 from cosyserve.engine.compute.warm_up import warm_up
 from cosyserve.engine.scheduling.session import WHOLE_SLACK
-from cosyserve.engine.split.service import Alone, Leave
+from cosyserve.engine.split.service import Leave, ServiceThread
+from cosyserve.errors import CosyError
 from cosyserve.models.flow.flow import Flow
 from cosyserve.models.vocoder.hift import HiFT
 
-Spoken = tuple[Floats, Voicing]
+Spoken = tuple[Floats, Token2WavState]
 Sink = Callable[[Spoken | CosyError], None]
 
 _numbers = itertools.count()
@@ -53,7 +54,7 @@ class Playback:
 class Chunk:
     """A chunk to compute: `dry` is when its listener has nothing left to hear."""
 
-    voicing: Voicing
+    state: Token2WavState
     tokens: Sequence[int]
     final: bool
     stream: bool
@@ -81,8 +82,8 @@ class ChunkQueue:
         self.due.sort(key=lambda c: (not c.first, c.dry, c.number))
         kind = self.due[0].first, self.due[0].stream
         same = [chunk for chunk in self.due if (chunk.first, chunk.stream) == kind]
-        room = self.token2wav.room([c.voicing for c in same], [c.tokens for c in same])
-        chosen = same[:room]
+        max_batch = self.token2wav.max_batch([c.state for c in same], [c.tokens for c in same])
+        chosen = same[:max_batch]
         for chunk in chosen:
             self.due.remove(chunk)
         self._compute(chosen)
@@ -96,41 +97,41 @@ class ChunkQueue:
         """Holds nothing but what is due: state belongs to the streams."""
 
     def _compute(self, chunks: list[Chunk]) -> None:
-        voicings, tokens = [c.voicing for c in chunks], [c.tokens for c in chunks]
+        states, tokens = [c.state for c in chunks], [c.tokens for c in chunks]
         try:
             if chunks[0].stream:
-                spoken = self.token2wav.advance(voicings, tokens, [c.final for c in chunks])
+                spoken = self.token2wav.advance(states, tokens, [c.final for c in chunks])
             else:
-                spoken = self.token2wav.whole(voicings, tokens)
+                spoken = self.token2wav.whole(states, tokens)
         except Exception as error:
             if len(chunks) > 1:  # whoever is to blame must not take the others along
                 for chunk in chunks:
                     self._compute([chunk])
             else:
-                chunks[0].sink(told(error))
+                chunks[0].sink(client_error(error))
             return
         for chunk, found in zip(chunks, spoken, strict=True):
             chunk.sink(found)
 
 
-class Token2WavAlone:
+class Token2WavService:
     """Implements `contracts.Token2WavBackend`; `open` counts its streams."""
 
     def __init__(self, flow: Flow, vocoder: HiFT) -> None:
         self.token2wav = Token2Wav(flow, vocoder, LATENCY.rows)
         warm_up({"token2wav": self.token2wav}, LATENCY.slots)
         self.open = 0
-        self._alone = Alone(ChunkQueue(self.token2wav), "token2wav")
+        self._alone = ServiceThread(ChunkQueue(self.token2wav), "token2wav")
 
     def begin(
         self, voice: Voice, *, with_prompt: bool, seed: int, speed: float, stream: bool
     ) -> Stream:
-        voicing = self.token2wav.begin(voice, with_prompt=with_prompt, seed=seed, speed=speed)
-        return Stream(self, voicing, stream)
+        state = self.token2wav.begin(voice, with_prompt=with_prompt, seed=seed, speed=speed)
+        return Stream(self, state, stream)
 
     async def compute(
         self,
-        voicing: Voicing,
+        state: Token2WavState,
         tokens: Sequence[int],
         *,
         final: bool,
@@ -141,7 +142,7 @@ class Token2WavAlone:
         """The next samples of a stream, and its state after them."""
 
         def enter(queue: ChunkQueue, sink: Sink) -> Leave[ChunkQueue]:
-            chunk = Chunk(voicing, tokens, final, stream, first, dry, sink)
+            chunk = Chunk(state, tokens, final, stream, first, dry, sink)
             queue.open(chunk)
             return lambda queue: queue.cancel(chunk)
 
@@ -155,16 +156,16 @@ class Token2WavAlone:
 class Stream:
     """Implements `contracts.Token2WavStream`."""
 
-    def __init__(self, backend: Token2WavAlone, voicing: Voicing, stream: bool) -> None:
+    def __init__(self, backend: Token2WavService, state: Token2WavState, stream: bool) -> None:
         self._backend, self._stream = backend, stream
-        self._voicing: Voicing | None = voicing
+        self._state: Token2WavState | None = state
         self._playback = Playback()
         backend.open += 1
 
     async def advance(self, tokens: Sequence[int], *, final: bool) -> Floats:
-        assert self._voicing, "the stream is closed"
-        samples, self._voicing = await self._backend.compute(
-            self._voicing,
+        assert self._state, "the stream is closed"
+        samples, self._state = await self._backend.compute(
+            self._state,
             tokens,
             final=final,
             stream=self._stream,
@@ -175,6 +176,6 @@ class Stream:
         return samples
 
     async def close(self) -> None:
-        if self._voicing:
-            self._voicing = None
+        if self._state:
+            self._state = None
             self._backend.open -= 1

@@ -17,17 +17,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from cosyserve.contracts import (
-    AudioChunk,
-    CheckpointError,
-    CosyError,
-    EngineStats,
-    Floats,
-    ModelInfo,
-    SpeechRequest,
-    Voice,
-    WorkerError,
-)
+from cosyserve.contracts import AudioChunk, EngineStats, ModelInfo, Recording, SpeechRequest, Voice
 from cosyserve.engine.text_stream import feeding, opened
 from cosyserve.engine.workers.messages import (
     Cancel,
@@ -46,6 +36,7 @@ from cosyserve.engine.workers.messages import (
     from_worker,
     next_body,
 )
+from cosyserve.errors import CheckpointError, CosyError, WorkerError
 from cosyserve.voices import file as voice_file
 from cosyserve.voices.mirror import SentVoices
 from cosyserve.voices.store import CACHE_BYTES
@@ -144,12 +135,10 @@ class WorkerEngine:
         """Requests on their way; the worker may not know of the newest yet."""
         return max(self._stats.waiting + self._stats.running, len(self._pending))
 
-    async def embed(
-        self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str
-    ) -> Voice:
+    async def embed(self, recording: Recording) -> Voice:
         number, found = self._register()
         try:
-            self._send(Embed(number, samples.tobytes(), rate, text, name, language, consent))
+            self._send(Embed.of(number, recording))
             item = await found.get()
         finally:
             self._pending.pop(number, None)

@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import CheckpointError, CosyError, Voice
-from cosyserve.engine.compute.errors import told
-from cosyserve.engine.scheduling.admission import Pace
-from cosyserve.engine.split.lm_service import LMAlone
-from cosyserve.engine.split.pipeline import JoinedEngine
+from cosyserve.contracts import Voice
+from cosyserve.engine.compute.errors import client_error
+from cosyserve.engine.scheduling.admission import Admission
+from cosyserve.engine.split.lm_service import LMService
+from cosyserve.engine.split.pipeline import SplitEngine
 from cosyserve.engine.workers.messages import (
     Cancel,
     Chunk,
@@ -33,6 +33,7 @@ from cosyserve.engine.workers.messages import (
 )
 from cosyserve.engine.workers.replies import embedded, ready
 from cosyserve.engine.workers.token2wav_link import LinkedToken2Wav
+from cosyserve.errors import CheckpointError, CosyError
 from cosyserve.text.number_process import NumberReader
 from cosyserve.voices.mirror import ReceivedVoices
 from cosyserve.voices.shipped import describe
@@ -45,7 +46,7 @@ class LMWorker:
         self, model: Model, slots: int, waiting: int, max_wait: float, cache_bytes: int
     ) -> None:
         self.model, self.slots, self.limit = model, slots, slots + waiting
-        self._max_wait, self._pace = max_wait, Pace()
+        self._max_wait, self._pace = max_wait, Admission()
         self._cache_bytes = cache_bytes
         self._voices = ReceivedVoices(cache_bytes)
         self._speaking: dict[int, asyncio.Task[None]] = {}
@@ -66,8 +67,8 @@ class LMWorker:
             return
         lm, _ = self.model.need_lm()
         # The sessions are counted here; of each, one utterance at a time asks the LM.
-        alone = LMAlone(lm, slots=self.slots, waiting=self.limit)
-        self._engine = JoinedEngine(self.model, alone, link, NumberReader())
+        alone = LMService(lm, slots=self.slots, waiting=self.limit)
+        self._engine = SplitEngine(self.model, alone, link, NumberReader())
         self._send(ready(replace(describe(self.model), takes_pieces=False)))
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
@@ -104,7 +105,7 @@ class LMWorker:
                     self._send(Chunk.of(message.id, chunk))
                     self._report()
         except Exception as error:
-            self._send(Failed.of(message.id, told(error)))
+            self._send(Failed.of(message.id, client_error(error)))
 
     def _over(self, number: int) -> None:
         del self._speaking[number]

@@ -15,26 +15,18 @@ import numpy as np
 
 from cosyserve.contracts import (
     AudioChunk,
-    AudioError,
-    CheckpointError,
-    CosyError,
     FinishReason,
-    InputError,
     Mode,
-    OverloadError,
+    Pushed,
+    Recording,
     Sampling,
     SpeechRequest,
     Voice,
-    VoiceError,
-    WorkerError,
 )
+from cosyserve.errors import CosyError, OverloadError
 from cosyserve.voices.mirror import voice_key
 
 LENGTH = struct.Struct("<I")
-KINDS = {
-    kind.__name__: kind
-    for kind in (CosyError, InputError, AudioError, CheckpointError, VoiceError, WorkerError)
-}
 
 
 class Open(msgspec.Struct, tag=True):
@@ -49,7 +41,7 @@ class Open(msgspec.Struct, tag=True):
     speed: float
     seed: int
     stream: bool
-    normalise: bool
+    normalize: bool
     sampling: tuple[float, int, int, float] | None
     source: bytes | None
     language: str
@@ -66,7 +58,7 @@ class Open(msgspec.Struct, tag=True):
             request.speed,
             request.seed,
             request.stream,
-            request.normalise,
+            request.normalize,
             None if request.sampling is None else astuple(request.sampling),
             None if request.source is None else request.source.astype(np.float32).tobytes(),
             request.language,
@@ -75,14 +67,14 @@ class Open(msgspec.Struct, tag=True):
     def request(self, voice: Voice) -> SpeechRequest:
         source = None if self.source is None else np.frombuffer(self.source, np.float32)
         return SpeechRequest(
-            iter(()) if self.text is None else self.text,
+            Pushed() if self.text is None else self.text,
             voice,
             Mode(self.mode),
             self.instruction,
             self.speed,
             self.seed,
             self.stream,
-            self.normalise,
+            self.normalize,
             None if self.sampling is None else Sampling(*self.sampling),
             source,
             self.language,
@@ -114,6 +106,15 @@ class Embed(msgspec.Struct, tag=True):
     name: str
     language: str
     consent: str
+
+    @classmethod
+    def of(cls, number: int, recording: Recording) -> Embed:
+        texts = recording.text, recording.name, recording.language, recording.consent
+        return cls(number, recording.samples.tobytes(), recording.rate, *texts)
+
+    def recording(self) -> Recording:
+        samples = np.frombuffer(self.samples, np.float32)
+        return Recording(samples, self.rate, self.text, self.name, self.language, self.consent)
 
 
 class Ready(msgspec.Struct, tag=True):
@@ -163,12 +164,10 @@ class Failed(msgspec.Struct, tag=True):
     @classmethod
     def of(cls, number: int, error: CosyError) -> Failed:
         wait = error.retry_after if isinstance(error, OverloadError) else 0.0
-        return cls(number, type(error).__name__, str(error), wait)
+        return cls(number, error.kind, str(error), wait)
 
     def error(self) -> CosyError:
-        if self.kind == OverloadError.__name__:
-            return OverloadError(self.message, self.retry_after)
-        return KINDS.get(self.kind, CosyError)(self.message)
+        return CosyError.of_kind(self.kind, self.message, self.retry_after)
 
 
 class Embedded(msgspec.Struct, tag=True):

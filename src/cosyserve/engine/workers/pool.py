@@ -9,7 +9,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from cosyserve.contracts import AudioChunk, EngineStats, Floats, ModelInfo, SpeechRequest, Voice
+from cosyserve.contracts import (
+    AudioChunk,
+    EngineStats,
+    ModelInfo,
+    Recording,
+    SpeechRequest,
+    Voice,
+)
 from cosyserve.engine.workers.client import WorkerEngine
 
 
@@ -32,11 +39,8 @@ class WorkerPool:
             async for chunk in chunks:
                 yield chunk
 
-    async def embed(
-        self, samples: Floats, rate: int, text: str, *, name: str, language: str, consent: str
-    ) -> Voice:
-        about = {"name": name, "language": language, "consent": consent}
-        return await self._least_loaded().embed(samples, rate, text, **about)
+    async def embed(self, recording: Recording) -> Voice:
+        return await self._least_loaded().embed(recording)
 
     def stats(self) -> EngineStats:
         every = [worker.stats() for worker in self.workers]

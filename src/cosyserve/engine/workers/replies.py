@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from cosyserve.audio import Audio
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import ModelInfo
-from cosyserve.engine.compute.errors import told
+from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.workers.messages import Embed, Embedded, Failed, Ready
 from cosyserve.voices import file as voice_file
 from cosyserve.voices.enroll import enroll
@@ -20,16 +17,8 @@ def ready(model: ModelInfo) -> Ready:
 
 
 def embedded(model: Model, message: Embed) -> Embedded | Failed:
-    audio = Audio(np.frombuffer(message.samples, np.float32), message.rate)
     try:
-        voice = enroll(
-            model,
-            audio,
-            message.text,
-            name=message.name,
-            language=message.language,
-            consent=message.consent,
-        )
+        voice = enroll(model, message.recording())
         return Embedded(message.id, voice_file.to_bytes(voice))
     except Exception as error:
-        return Failed.of(message.id, told(error))
+        return Failed.of(message.id, client_error(error))

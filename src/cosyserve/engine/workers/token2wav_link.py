@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from cosyserve.contracts import CosyError, Floats, Voice, WorkerError
+from cosyserve.contracts import Floats, Voice
 from cosyserve.engine.workers.messages import Failed, frame, next_body
+from cosyserve.errors import CosyError, WorkerError
 from cosyserve.voices.mirror import SentVoices, voice_key
 
 

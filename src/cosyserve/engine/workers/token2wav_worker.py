@@ -10,9 +10,8 @@ import contextlib
 import socket
 
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import CosyError, VoiceError
-from cosyserve.engine.compute.errors import told
-from cosyserve.engine.split.token2wav_service import Stream, Token2WavAlone
+from cosyserve.engine.compute.errors import client_error
+from cosyserve.engine.split.token2wav_service import Stream, Token2WavService
 from cosyserve.engine.workers.messages import Failed, frame, next_body
 from cosyserve.engine.workers.token2wav_link import (
     Advance,
@@ -24,13 +23,14 @@ from cosyserve.engine.workers.token2wav_link import (
     ToToken2Wav,
     to_token2wav,
 )
+from cosyserve.errors import CosyError, VoiceError
 from cosyserve.voices.mirror import ReceivedVoices
 
 
 class Token2WavWorker:
     def __init__(self, model: Model, cache_bytes: int) -> None:
         self._fingerprint = model.config.fingerprint
-        self._backend = Token2WavAlone(*model.need_token2wav())
+        self._backend = Token2WavService(*model.need_token2wav())
         self._voices = ReceivedVoices(cache_bytes)
         self._streams: dict[int, Stream | CosyError] = {}
         self._speaking: set[asyncio.Task[None]] = set()
@@ -67,7 +67,7 @@ class Token2WavWorker:
                 stream=message.stream,
             )
         except Exception as error:
-            return told(error)
+            return client_error(error)
 
     async def _advance(self, message: Advance) -> None:
         stream = self._streams.get(message.id, VoiceError("the stream is closed"))
@@ -76,7 +76,7 @@ class Token2WavWorker:
                 raise stream
             samples = await stream.advance(message.tokens, final=message.final)
         except Exception as error:
-            self._send(Failed.of(message.id, told(error)))
+            self._send(Failed.of(message.id, client_error(error)))
         else:
             self._send(Spoken(message.id, samples.tobytes()))
 

@@ -23,7 +23,7 @@ import torch
 
 from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import AudioChunk, CosyError
+from cosyserve.contracts import AudioChunk
 from cosyserve.engine.compute.profile import Profile, profile
 from cosyserve.engine.scheduling.intake import Intake, Ticket
 from cosyserve.engine.scheduling.loop import Loop
@@ -45,6 +45,7 @@ from cosyserve.engine.workers.messages import (
 )
 from cosyserve.engine.workers.replies import embedded, ready
 from cosyserve.engine.workers.token2wav_worker import Token2WavWorker
+from cosyserve.errors import CosyError
 from cosyserve.text.number_process import NumberReader
 from cosyserve.voices.mirror import ReceivedVoices
 from cosyserve.voices.shipped import describe

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cosyserve.contracts import FRAMES_PER_TOKEN, InputError
+from cosyserve.contracts import FRAMES_PER_TOKEN
+from cosyserve.errors import InputError
 from cosyserve.models.config import DiTConfig, FlowConfig
 from cosyserve.models.flow.cfm import Velocity, fixed_noise, solve
 from cosyserve.models.flow.dit import DiT, DiTCache

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cosyserve.models.flow.encoder import ConformerBlock, UpsamplingConformer, encode_distances
 from cosyserve.models.flow.kernel_weights import Conv, bias, conv, linear, norm
 from cosyserve.models.flow.masks import valid
-from cosyserve.models.kernels import suited
+from cosyserve.models.kernels import kernels_supported
 
 WIDEST = 512  # channels: more don't fit where kernels hold whole rows
 
@@ -22,7 +22,7 @@ WIDEST = 512  # channels: more don't fit where kernels hold whole rows
 def fused(encoder: UpsamplingConformer, longest: int) -> FusedEncoder | None:
     """What encodes rows of at most `longest` tokens (0: there are none) where kernels are quick."""
     weight = encoder.after_norm.weight
-    able = suited(weight.device) and weight.dtype is torch.bfloat16
+    able = kernels_supported(weight.device) and weight.dtype is torch.bfloat16
     fits = longest > 0 and encoder.config.size <= WIDEST
     return FusedEncoder(encoder, longest) if able and fits else None
 

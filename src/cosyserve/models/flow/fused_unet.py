@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cosyserve.models.flow.kernel_weights import Conv, bias, conv, linear, norm
 from cosyserve.models.flow.unet import ResNet, Stage, TransformerBlock, UNet, time_sinusoid
-from cosyserve.models.kernels import suited
+from cosyserve.models.kernels import kernels_supported
 
 
 def fused(unet: nn.Module, times: Sequence[float]) -> FusedUNet | None:
@@ -22,7 +22,7 @@ def fused(unet: nn.Module, times: Sequence[float]) -> FusedUNet | None:
     if not isinstance(unet, UNet):
         return None
     weight = unet.final_proj.weight
-    able = suited(weight.device) and weight.dtype is torch.bfloat16
+    able = kernels_supported(weight.device) and weight.dtype is torch.bfloat16
     return FusedUNet(unet, times) if able else None
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 AVAILABLE = find_spec("triton") is not None
 
 
-def suited(device: torch.device) -> bool:
+def kernels_supported(device: torch.device) -> bool:
     """Whether the kernels are for this GPU: their tiles fill the 227 KiB of shared memory that
     Hopper has, and Blackwell where it is no workstation's."""
     return AVAILABLE and device.type == "cuda" and _capability(device)[0] in (9, 10)

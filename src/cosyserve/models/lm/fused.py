@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cosyserve.models import int8
-from cosyserve.models.kernels import suited
+from cosyserve.models.kernels import kernels_supported
 from cosyserve.models.lm.lm import KVCache, Layer, SpeechLM
 
 FEW = 2  # rows that a program computes one after another; more are quicker as matrix products
@@ -28,7 +28,7 @@ def fused(lm: SpeechLM, positions: int) -> FusedLM | None:
     """What computes where the kernels are quick: float16 can't hold products before their norm, and
     float32 has no matrix units."""
     weight = lm.head.weight
-    able = suited(weight.device) and weight.dtype is torch.bfloat16
+    able = kernels_supported(weight.device) and weight.dtype is torch.bfloat16
     return FusedLM(lm, positions) if able else None
 
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cosyserve.models.kernels import suited
+from cosyserve.models.kernels import kernels_supported
 from cosyserve.models.vocoder.hift import HiFT, ResBlock, Snake, cut
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ ALIGNED = 8  # channels that are read at once
 def fused(vocoder: HiFT) -> FusedHiFT | None:
     """What speaks where the kernels are quick."""
     weight = vocoder.conv_pre.weight
-    able = suited(weight.device) and weight.dtype is torch.float32
+    able = kernels_supported(weight.device) and weight.dtype is torch.float32
     alike = len({len(dilations) for dilations in vocoder.config.dilations}) == 1
     return FusedHiFT(vocoder) if able and alike else None
 

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb
 
-from cosyserve.contracts import CosyError, Floats, LMRequest, SpeechTokens, Voice, WorkerError
+from cosyserve.contracts import Floats, LMRequest, SpeechTokens, Voice
 from cosyserve.engine.compute.generation import SEED_MASK
 from cosyserve.engine.split.token2wav_service import Playback
+from cosyserve.errors import CosyError, WorkerError
 from cosyserve.triton import vocabulary
 from cosyserve.triton.client import TritonClient
 from cosyserve.triton.models.base import Array, Outputs
@@ -72,7 +73,7 @@ class InnerLM:
 
     async def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
         name = secrets.randbits(62)
-        pace = {"first": request.first, "every": request.every, "rests": name}
+        pace = {"first": request.first_chunk, "every": request.chunk, "rests": name}
         answers = self._ask(self._inputs(request), pace if self._ours else {})
         count, rests = 0, self._ours
         try:
@@ -82,8 +83,10 @@ class InnerLM:
                     tokens = vocabulary.heard([id for id in ids if id < vocabulary.END])
                     count += len(tokens)
                     if tokens:
-                        yield SpeechTokens(tokens, "length" if count >= request.most else None)
-                    if rests and request.first <= count < request.most:
+                        yield SpeechTokens(
+                            tokens, "length" if count >= request.max_tokens else None
+                        )
+                    if rests and request.first_chunk <= count < request.max_tokens:
                         rests = False
                         telling = asyncio.create_task(self._go_on(name))
                         self._telling.add(telling)
@@ -91,7 +94,7 @@ class InnerLM:
         except WorkerError as error:
             where = f"cosyvoice2 asks for {LM} at the address in its setting `grpc`"
             raise WorkerError(f"{error} ({where})") from error
-        if count < request.most:
+        if count < request.max_tokens:
             yield SpeechTokens((), "stop")
 
     async def close(self) -> None:
@@ -123,8 +126,8 @@ class InnerLM:
         inputs: Outputs = {
             "input_ids": np.array(ids, np.int32),
             "input_lengths": np.array([len(ids)], np.int32),
-            "request_output_len": np.array([request.most], np.int32),
-            "min_length": np.array([request.least], np.int32),
+            "request_output_len": np.array([request.max_tokens], np.int32),
+            "min_length": np.array([request.min_tokens], np.int32),
             "runtime_top_k": np.array([request.sampling.top_k], np.int32),
             "runtime_top_p": np.array([request.sampling.top_p], np.float32),
             "random_seed": np.array([request.seed & SEED_MASK], np.uint64),

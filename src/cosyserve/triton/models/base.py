@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb
 
-from cosyserve.contracts import InputError, OverloadError
+from cosyserve.errors import InputError, OverloadError
 from cosyserve.triton.models.errors import triton_error
 
 Array = npt.NDArray[Any]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb
 
-from cosyserve.audio import Audio, speaker_fbank, whisper_log_mel
+from cosyserve.audio import speaker_fbank, whisper_log_mel
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import Floats
+from cosyserve.contracts import Floats, Recording
 from cosyserve.triton import vocabulary
 from cosyserve.triton.models.base import Outputs, Request
 from cosyserve.triton.models.errors import triton_error
@@ -49,7 +49,7 @@ class Encoder:
         try:
             wave = Request(request).wave()
             assert wave is not None
-            check_recording(Audio(wave, PROMPT_RATE))
+            check_recording(Recording(wave, PROMPT_RATE))
             return wave
         except Exception as error:
             return error

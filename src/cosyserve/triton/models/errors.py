@@ -6,7 +6,8 @@ from typing import Any
 
 import triton_python_backend_utils as pb
 
-from cosyserve.contracts import (
+from cosyserve.engine.compute.errors import client_error
+from cosyserve.errors import (
     AudioError,
     CosyError,
     InputError,
@@ -15,13 +16,12 @@ from cosyserve.contracts import (
     VoiceError,
     WorkerError,
 )
-from cosyserve.engine.compute.errors import told
 from cosyserve.triton.errors import labelled, typed
 
 
 def triton_error(error: Exception) -> pb.TritonError:
     """What a client may hear; what it may not goes to the log."""
-    known = told(error)
+    known = client_error(error)
     kinds, message = pb.TritonError, labelled(known)
     if isinstance(known, OverloadError | WorkerError):
         return kinds(message, kinds.UNAVAILABLE)

@@ -14,9 +14,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from cosyserve.contracts import CosyError, InputError, LMRequest, Sampling
+from cosyserve.contracts import LMRequest, Sampling
 from cosyserve.engine.compute.hops import NEVER
-from cosyserve.engine.split.lm_service import LMAlone
+from cosyserve.engine.split.lm_service import LMService
+from cosyserve.errors import CosyError, InputError
 from cosyserve.triton import vocabulary
 from cosyserve.triton.models.base import Outputs, Request, Skin
 from cosyserve.triton.models.loading import load
@@ -31,7 +32,7 @@ class TritonPythonModel(Skin):
         lm, _ = model.need_lm()
         self.usual = model.config.sampling
         slots, waiting = int(self.settings["slots"]), int(self.settings["waiting"])
-        self.lm = LMAlone(lm, slots=slots, waiting=waiting)
+        self.lm = LMService(lm, slots=slots, waiting=waiting)
         self.resting: dict[int, asyncio.Event] = {}
 
     def held(self) -> dict[str, int]:

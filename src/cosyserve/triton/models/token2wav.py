@@ -10,10 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 
-from cosyserve.contracts import Floats, InputError
+from cosyserve.contracts import Floats
 from cosyserve.engine.compute.hops import hop_ends
-from cosyserve.engine.compute.token2wav import Voicing
-from cosyserve.engine.split.token2wav_service import Token2WavAlone
+from cosyserve.engine.compute.token2wav import Token2WavState
+from cosyserve.engine.split.token2wav_service import Token2WavService
+from cosyserve.errors import InputError
 from cosyserve.triton import vocabulary
 from cosyserve.triton.models.base import Outputs, Request, Skin
 from cosyserve.triton.models.loading import load
@@ -26,9 +27,9 @@ PARTS = ("flow", "vocoder", "speech_tokenizer", "speaker_encoder")
 class TritonPythonModel(Skin):
     def prepare(self) -> None:
         model = load(self.settings, *PARTS)
-        self.token2wav = Token2WavAlone(*model.need_token2wav())
+        self.token2wav = Token2WavService(*model.need_token2wav())
         limit, seconds = self._limit, float(self.settings["stream_seconds"])
-        self.streams: Streams[Voicing] = Streams(limit, seconds)
+        self.streams: Streams[Token2WavState] = Streams(limit, seconds)
         self.wishes = Wishes(model, int(self.settings["voice_cache_bytes"]))
 
     def forget(self, session: str) -> None:
@@ -59,30 +60,37 @@ class TritonPythonModel(Skin):
                 f"token_offset is {offset}, but {len(tokens)} tokens make audio up to {end}: send "
                 f"all tokens so far{'' if final else f' and {flow.lookahead} more to look at'}"
             )
-        voicing = self.streams.take(wanted.key(tokens[:offset])) if offset else None
-        if voicing is None:
-            voicing = await self._made_again(wanted, tokens, offset)
-        samples, voicing = await self._compute(wanted, voicing, tokens, final, True)
+        state = self.streams.take(wanted.key(tokens[:offset])) if offset else None
+        if state is None:
+            state = await self._made_again(wanted, tokens, offset)
+        samples, state = await self._compute(wanted, state, tokens, final, True)
         if not final:
-            self.streams.put(wanted.key(tokens[:end]), voicing, wanted.session)
+            self.streams.put(wanted.key(tokens[:end]), state, wanted.session)
         return samples
 
-    async def _made_again(self, wanted: Wanted, tokens: tuple[int, ...], offset: int) -> Voicing:
+    async def _made_again(
+        self, wanted: Wanted, tokens: tuple[int, ...], offset: int
+    ) -> Token2WavState:
         """The state of a stream that has spoken up to `offset`, which was lost or timed out."""
-        voicing = self._begin(wanted)
+        state = self._begin(wanted)
         flow = self.token2wav.token2wav.flow
-        for end in hop_ends(voicing.prompt_tokens, flow.grid):
-            if voicing.flow.tokens >= offset:
-                return voicing
+        for end in hop_ends(state.prompt_tokens, flow.grid):
+            if state.flow.tokens >= offset:
+                return state
             known = tokens[: min(end, offset) + flow.lookahead]
-            _, voicing = await self._compute(wanted, voicing, known, False, True)
+            _, state = await self._compute(wanted, state, known, False, True)
         raise AssertionError("hops never end")
 
     async def _compute(
-        self, wanted: Wanted, voicing: Voicing, tokens: tuple[int, ...], final: bool, stream: bool
-    ) -> tuple[Floats, Voicing]:
+        self,
+        wanted: Wanted,
+        state: Token2WavState,
+        tokens: tuple[int, ...],
+        final: bool,
+        stream: bool,
+    ) -> tuple[Floats, Token2WavState]:
         return await self.token2wav.compute(
-            voicing,
+            state,
             tokens,
             final=final,
             stream=stream,
@@ -90,7 +98,7 @@ class TritonPythonModel(Skin):
             dry=time.monotonic() + wanted.slack,
         )
 
-    def _begin(self, wanted: Wanted) -> Voicing:
+    def _begin(self, wanted: Wanted) -> Token2WavState:
         return self.token2wav.token2wav.begin(
             wanted.voice, with_prompt=wanted.with_prompt, seed=wanted.seed, speed=wanted.speed
         )

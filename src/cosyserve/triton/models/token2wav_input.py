@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cosyserve.audio import Audio
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import MAX_SPEED, MIN_SPEED, InputError, Voice
+from cosyserve.contracts import MAX_SPEED, MIN_SPEED, Recording, Voice
+from cosyserve.errors import InputError
 from cosyserve.triton import vocabulary
 from cosyserve.triton.models.base import Request
 from cosyserve.triton.streams import content
@@ -72,8 +72,8 @@ class Wishes:
             key = hashlib.sha256(wave.tobytes()).hexdigest()
             found = self._known.get(key)
             if found is None:
-                audio = Audio(wave, PROMPT_RATE)
-                found = await asyncio.to_thread(enroll, self._model, audio, "")
+                recording = Recording(wave, PROMPT_RATE)
+                found = await asyncio.to_thread(enroll, self._model, recording)
                 self._known.put(key, found, found.mel.nbytes)
             return found
         tokens = request.array("prompt_speech_tokens")

@@ -7,14 +7,13 @@ import hashlib
 
 import numpy as np
 
-from cosyserve.audio import Audio
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import Floats, Voice
+from cosyserve.contracts import Floats, Recording, Voice
 from cosyserve.triton import vocabulary
 from cosyserve.triton.models.backends import ask, output
 from cosyserve.triton.models.base import Outputs, Request
 from cosyserve.voices import file as voice_file
-from cosyserve.voices.enroll import PROMPT_RATE, check_recording, heard
+from cosyserve.voices.enroll import PROMPT_RATE, check_recording, voice_from_features
 from cosyserve.voices.library import VoiceLibrary
 from cosyserve.voices.lru import ByteLRU
 from cosyserve.voices.shipped import describe
@@ -47,23 +46,22 @@ class GivenVoice:
         return voice
 
     async def _learn(self, wave: Floats, text: str) -> Voice:
-        audio = Audio(wave, PROMPT_RATE)
-        check_recording(audio)
+        recording = Recording(wave, PROMPT_RATE, text)
+        check_recording(recording)
         length = np.array([len(wave)], np.int32)
-        recording: Outputs = {"reference_wav": wave}
+        inputs: Outputs = {"reference_wav": wave}
         tokens, embedding = await asyncio.gather(
             ask(
                 "audio_tokenizer",
-                recording | {"reference_wav_len": length},
+                inputs | {"reference_wav_len": length},
                 ("prompt_speech_tokens",),
             ).async_exec(),
-            ask("speaker_embedding", recording, ("embedding",)).async_exec(),
+            ask("speaker_embedding", inputs, ("embedding",)).async_exec(),
         )
         return await asyncio.to_thread(
-            heard,
+            voice_from_features,
             self._model.config,
-            audio,
-            text,
+            recording,
             np.array(vocabulary.heard(output(tokens, "prompt_speech_tokens").tolist()), np.int32),
             output(embedding, "embedding"),
         )

@@ -16,7 +16,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
-from cosyserve.models.kernels.prefetch import ask_for
+from cosyserve.models.kernels.prefetch import prefetch_l2
 
 GROUP = 16  # query heads of a tile, the fewest that a matrix unit takes
 KEYS, WARPS, STAGES = 128, 4, 2  # per turn of a program's loop; turns whose keys are on their way
@@ -64,8 +64,8 @@ def _attend(
             for begin in range(split * piece, min(length, (split + 1) * piece), bk):
                 p = tl.minimum(begin + tl.arange(0, bk), length) * width
                 at = row.to(tl.int64) * slot_stride + kv * head_stride + p
-                ask_for(keys + at)
-                ask_for(values + at)
+                prefetch_l2(keys + at)
+                prefetch_l2(values + at)
         gdc_wait()
     length = tl.minimum(tl.load(lengths + row * length_stride), span - 1).to(tl.int32)
     half: tl.constexpr = width // 2

@@ -16,7 +16,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
-from cosyserve.models.kernels.prefetch import ask_for
+from cosyserve.models.kernels.prefetch import prefetch_l2
 from cosyserve.models.kernels.tiles import numbers, tile, times
 
 ROWS = 64  # of a program: as many as the quick matrix units take; others are slower even for few
@@ -48,7 +48,7 @@ LINE = 64  # weights of 128 bytes, which the cache takes at a time
 def _ask(weight, n, first, outputs, size: tl.constexpr, lines: tl.constexpr, line: tl.constexpr):
     """For a tile of weights: into the cache, nobody waits."""
     k = tl.minimum(first + line * tl.arange(0, lines), size - 1)
-    ask_for(weight + tl.minimum(n, outputs - 1)[:, None] * size + k[None, :])
+    prefetch_l2(weight + tl.minimum(n, outputs - 1)[:, None] * size + k[None, :])
 
 
 @triton.jit(do_not_specialize=["rows"])

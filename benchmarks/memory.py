@@ -108,7 +108,7 @@ def settled(engine: LocalEngine, app: FastAPI, goal: dict[str, int] | None) -> d
 
 def leaving(clients: int = CLIENTS) -> list[Figure]:
     torch.set_num_threads(1)
-    engine = LocalEngine(assemble(random_parts()), slots=8, waiting=64)
+    engine = LocalEngine(assemble(random_parts()), slots=8, max_waiting=64)
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.create_server(("127.0.0.1", 0)) as listener,

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from dataclasses import dataclass
 
 import uvloop
 
-from cosyserve.engine.workers.client import Role, WorkerEngine, WorkerOptions
+from cosyserve.engine.workers.client import WorkerEngine
+from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.serve import serve
 from cosyserve.voices.store import open_store
 
 
-@dataclass(frozen=True)
-class MockOptions(WorkerOptions):
-    words: tuple[str, ...] = ()
+class MockEngine(WorkerEngine):
+    def __init__(self, words: tuple[str, ...]) -> None:
+        super().__init__(WorkerOptions("mock"))
+        self.words = words
 
-    def command(self, role: Role, fd: int, link_fd: int = -1) -> list[str]:
+    def command(self, fd: int) -> list[str]:
         return [sys.executable, "-m", "benchmarks.mock_worker", str(fd), *self.words]
 
 
 async def main(words: tuple[str, ...]) -> None:
-    engine = WorkerEngine(MockOptions("mock", words=words))
+    engine = MockEngine(words)
     await engine.start()
     with tempfile.TemporaryDirectory() as folder:
         await serve(engine, open_store(folder), "127.0.0.1", 0, Limits())

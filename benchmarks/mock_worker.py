@@ -15,9 +15,16 @@ import sys
 
 import numpy as np
 
-from cosyserve.contracts import SAMPLES_PER_TOKEN, TOKENS_PER_SECOND, AudioChunk, Voice
-from cosyserve.engine.workers.messages import LENGTH, Cancel, Chunk, Open, Ready, frame, to_worker
-from cosyserve.voices.file import to_bytes
+from cosyserve.contracts import SAMPLES_PER_TOKEN, TOKENS_PER_SECOND, AudioChunk, ModelInfo, Voice
+from cosyserve.engine.workers.messages import (
+    Cancel,
+    Chunk,
+    Open,
+    Ready,
+    frame,
+    next_body,
+    to_worker,
+)
 
 VOICE = Voice("", np.zeros(0, np.int32), np.zeros((0, 80), np.float32), np.ones(192, np.float32))
 
@@ -32,20 +39,19 @@ async def hum(
         await asyncio.sleep(due - asyncio.get_running_loop().time())
         finish = "stop" if index == chunks - 1 else None
         chunk = AudioChunk(0.5 * wave, index, index * seconds, tokens, finish, 10)
-        link.write(frame(Chunk.of(number, chunk)))
+        link.write(frame(Chunk(number, chunk)))
         await link.drain()
         due += pace * seconds
 
 
 async def main(fd: int, chunks: int, tokens: int, first: float, pace: float) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
-    about = Ready("mock", "mock", "", False, {"default": to_bytes(VOICE)}, takes_pieces=True)
-    writer.write(frame(about))
+    model = ModelInfo("mock", "mock", "", speech=False, voices={"default": VOICE})
+    writer.write(frame(Ready(model)))
     humming: dict[int, asyncio.Task[None]] = {}
     with contextlib.suppress(asyncio.IncompleteReadError):
         while True:
-            (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-            message = to_worker.decode(await reader.readexactly(length))
+            message = to_worker.decode(await next_body(reader))
             if isinstance(message, Open):
                 task = asyncio.create_task(hum(writer, message.id, chunks, tokens, first, pace))
                 humming[message.id] = task

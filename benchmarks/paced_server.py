@@ -51,10 +51,10 @@ class PacedToken2Wav(HummingToken2Wav):
 
 
 def plan(request: SpeechRequest, read: Reader) -> list[Utterance]:
-    def make(attempt: int) -> Generation:
+    def generate(attempt: int) -> Generation:
         return Generation(WholeText(CONFIG, [0] * TOKENS, 0), 0, request.sampling, 10_000)
 
-    return [Utterance(make(0), Humming("paced"), request.stream, make)]  # type: ignore[arg-type]
+    return [Utterance(generate, Humming("paced"), stream=request.stream)]  # type: ignore[arg-type]
 
 
 class PacedEngine(LocalEngine):
@@ -66,7 +66,7 @@ class PacedEngine(LocalEngine):
             PacedToken2Wav(),  # type: ignore[arg-type]
             plan,
             slots=SLOTS,
-            waiting=WAITING,
+            max_waiting=WAITING,
         )
         self._loop = Loop(scheduler)
         self._intake = Intake(self._loop, byte_tokenizer(), self._numbers)

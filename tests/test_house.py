@@ -35,8 +35,8 @@ WINGS = {
     "engine": [
         {"tts", "in_process", "workers"},
         {"speak", "split"},
-        {"scheduling"},
-        {"compute", "text_stream"},
+        {"scheduling", "text_stream"},
+        {"compute"},
     ],
     "checkpoints": [
         {"prepare"},

@@ -96,7 +96,7 @@ def measure(bench: Bench, names: list[str], asked: Sequence[str] = ()) -> dict[s
             failed[name] = f"{type(error).__name__}: {error}"
             traceback.print_exc()
         else:
-            if isinstance(value, speech.ServiceThread):
+            if isinstance(value, speech.OneStream):
                 value = vars(value)
                 found |= value
             elif name in KEYS:

@@ -15,7 +15,7 @@ from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Mode, Sampling, SpeechR
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.compute.profile import THROUGHPUT
 from cosyserve.engine.compute.token2wav import Token2Wav
-from cosyserve.engine.scheduling.session import Session, Sink, Utterance
+from cosyserve.engine.scheduling.session import AudioSink, Session, Utterance
 from cosyserve.errors import CosyError
 
 FIRST = 13 + 3  # tokens of the first chunk behind the voice's prompt, look-ahead included
@@ -70,16 +70,16 @@ class Crowd:
         config = bench.lm.config
 
         def plan(request: SpeechRequest, read: Reader) -> list[Utterance]:
-            def make(attempt: int) -> Generation:
+            def generate(attempt: int) -> Generation:
                 prompt = [config.sos] * PROMPT_POSITIONS
                 text = WholeText(config, prompt, 10_000)
                 return Generation(text, request.seed + attempt, Sampling(), self.tokens)
 
             state = token2wav.begin(request.voice, with_prompt=True, seed=0, speed=1.0)
-            return [Utterance(make(0), state, request.stream, make)]
+            return [Utterance(generate, state, stream=request.stream)]
 
         self.scheduler = Scheduler(
-            runner, token2wav, plan, slots=slots, waiting=10_000, max_wait=1e9
+            runner, token2wav, plan, slots=slots, max_waiting=10_000, max_wait=1e9
         )
         self.scheduler.warm_up()
         bench.sync()
@@ -90,7 +90,7 @@ class Crowd:
         self.session(seed, heard, stream=stream)
         return heard
 
-    def session(self, seed: int, sink: Sink, *, stream: bool = True) -> Session:
+    def session(self, seed: int, sink: AudioSink, *, stream: bool = True) -> Session:
         request = SpeechRequest("", self.bench.voice, Mode.ZERO_SHOT, seed=seed, stream=stream)
         session = self.scheduler.open(request, sink)
         session.attempts = 1  # speech of forced length never comes to its own end
@@ -140,7 +140,7 @@ def first_chunk_token2wav_ms(bench: Bench) -> float:
 
 
 @dataclass
-class ServiceThread:
+class OneStream:
     """Figures of one stream at a time."""
 
     first_audio_ms: dict[str, float]
@@ -149,7 +149,7 @@ class ServiceThread:
     gpu_memory_gib: float | None
 
 
-def one_stream(bench: Bench) -> ServiceThread:
+def one_stream(bench: Bench) -> OneStream:
     crowd = crowd_of(bench)
     crowd.open(0)
     crowd.rest()
@@ -162,7 +162,7 @@ def one_stream(bench: Bench) -> ServiceThread:
     _check(heard)
     first = [one.first_ms for one in heard]
     bench.samples["first_audio_ms"] = first
-    return ServiceThread(
+    return OneStream(
         {"p50": percentile(first, 0.5), "p95": percentile(first, 0.95)},
         took / sum(one.seconds for one in heard),
         crowd.warmed_up,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypedDict, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -158,6 +158,20 @@ class Pushed:
 Text = str | Iterator[str] | AsyncIterator[str] | Pushed
 
 
+class SpeechOptions(TypedDict, total=False):
+    """How a text is spoken: all of a `SpeechRequest` but its text and its voice."""
+
+    mode: Mode
+    instruction: str
+    speed: float
+    seed: int
+    stream: bool
+    normalize: bool
+    sampling: Sampling | None
+    source: Floats | None
+    language: str
+
+
 @dataclass(frozen=True)
 class SpeechRequest:
     """One utterance to speak. `text` may also arrive piece by piece: as an iterator for a caller
@@ -176,8 +190,8 @@ class SpeechRequest:
     language: str = ""  # of the text, for reading its numbers: en, zh, …; "" = found out
 
     def __post_init__(self) -> None:
-        if not MIN_SPEED <= self.speed <= MAX_SPEED:
-            raise InputError(f"speed must be {MIN_SPEED}..{MAX_SPEED}, got {self.speed}")
+        if not isinstance(self.speed, float | int) or not MIN_SPEED <= self.speed <= MAX_SPEED:
+            raise InputError(f"speed must be {MIN_SPEED}..{MAX_SPEED}, got {self.speed!r}")
         if self.mode is Mode.INSTRUCT and not self.instruction.strip():
             raise InputError("mode 'instruct' needs an instruction, e.g. 'Speak slowly.'")
         if self.mode is Mode.CONVERT and self.source is None:
@@ -186,6 +200,11 @@ class SpeechRequest:
             raise InputError(
                 f"language must be a code like 'en' or 'zh', got {self.language!r:.40}"
             )
+
+    @property
+    def options(self) -> SpeechOptions:
+        options = {name: getattr(self, name) for name in SpeechOptions.__annotations__}
+        return cast(SpeechOptions, options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,64 +263,5 @@ class Engine(Protocol):
         ...
 
     def stats(self) -> EngineStats: ...
-
-    async def close(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class LMRequest:
-    """What a speech LM is asked to continue.
-
-    `text` holds the ids of prompt text and target text, `speech` the prompt's speech tokens
-    (plain, 0..). Between `min_tokens` and `max_tokens` speech tokens are drawn. Fewer than
-    `first_chunk` of them are of no use at first, nor fewer than `chunk` later.
-    """
-
-    text: tuple[int, ...]
-    speech: tuple[int, ...]
-    min_tokens: int
-    max_tokens: int
-    seed: int = 0
-    sampling: Sampling = field(default_factory=Sampling)
-    first_chunk: int = 1
-    chunk: int = 1
-    log_probs: bool = False  # whether they are wanted
-
-
-@dataclass(frozen=True)
-class SpeechTokens:
-    """Speech tokens behind the ones before. The last piece carries a finish reason."""
-
-    ids: tuple[int, ...]
-    finish: FinishReason | None = None
-    log_probs: tuple[float, ...] = ()  # one per id, where they were wanted
-
-
-class LMBackend(Protocol):
-    """A speech LM alone, for many at once: ours, a Triton model, an OpenAI-style server."""
-
-    def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
-        """Tokens as they are drawn. Closing the iterator cancels."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-class Token2WavStream(Protocol):
-    """The audio side of one utterance; owns its state until `close`."""
-
-    async def advance(self, tokens: Sequence[int], *, final: bool) -> Floats:
-        """The next samples, given all tokens so far, look-ahead included."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-class Token2WavBackend(Protocol):
-    """Flow and vocoder alone, for many at once."""
-
-    def begin(
-        self, voice: Voice, *, with_prompt: bool, seed: int, speed: float, stream: bool
-    ) -> Token2WavStream: ...
 
     async def close(self) -> None: ...

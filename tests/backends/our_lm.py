@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from cosyserve.backends.protocols import LMRequest
 from cosyserve.backends.token_text import TokenReader, written
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import LMRequest, Sampling
+from cosyserve.contracts import Sampling
 from cosyserve.engine.split.lm_service import LMService
 from cosyserve.triton import vocabulary
 from tests.backends.llm_server import LLMServer, serving

@@ -14,8 +14,9 @@ import pytest
 from fastapi import Response
 
 from cosyserve.backends.openai_llm import LLMServer, OpenAILLM
+from cosyserve.backends.protocols import LMRequest, SpeechTokens
 from cosyserve.backends.token_text import LLMServerError
-from cosyserve.contracts import LMRequest, Sampling, SpeechTokens
+from cosyserve.contracts import Sampling
 from cosyserve.errors import CosyError, InputError, OverloadError, WorkerError
 from tests.backends import llm_server
 from tests.backends.llm_server import dies_after, never_ends, refuses, says, serving

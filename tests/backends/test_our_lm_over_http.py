@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cosyserve.backends.openai_llm import LLMServer, OpenAILLM
+from cosyserve.backends.protocols import LMBackend, LMRequest
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import LMBackend, LMRequest
 from cosyserve.engine.split.lm_service import LMService
 from cosyserve.engine.tts import load
 from tests.backends.our_lm import serving_lm

@@ -32,7 +32,7 @@ class CountingLM:
 
     def join(self, row: Generation) -> None:
         assert self.free
-        row.quota = len(row.want())  # type: ignore[attr-defined]
+        row.quota = len(row.next_inputs())  # type: ignore[attr-defined]
         self.rows.append(row)
 
     def leave(self, row: Generation) -> None:
@@ -46,7 +46,7 @@ class CountingLM:
 
     def step(self) -> bool:
         for row in self.rows:
-            row.want()
+            row.next_inputs()
             row.pending.clear()
             over = len(row.tokens) >= row.quota  # type: ignore[attr-defined]
             row.take(CONFIG.eos if over else len(row.tokens))
@@ -55,7 +55,7 @@ class CountingLM:
 
 @dataclass(frozen=True)
 class Humming:
-    """A voicing that remembers how many tokens it has spoken."""
+    """A state that remembers how many tokens it has spoken."""
 
     name: str
     spoken: int = 0
@@ -128,11 +128,11 @@ def plan(asked: SpeechRequest, read: Reader = read_numbers) -> list[Utterance]:
     name, _, sizes = asked.text.partition(":")
 
     def utterance(size: int) -> Utterance:
-        def make(attempt: int) -> Generation:
+        def generate(attempt: int) -> Generation:
             text = WholeText(CONFIG, [0] * size, 0)
             return Generation(text, asked.seed + attempt, asked.sampling, 10_000)
 
-        return Utterance(make(0), Humming(name), asked.stream, make)  # type: ignore[arg-type]
+        return Utterance(generate, Humming(name), stream=asked.stream)  # type: ignore[arg-type]
 
     return [utterance(int(size)) for size in sizes.split("+")]
 
@@ -154,5 +154,5 @@ def mock_scheduler(
     slots: int = 4, waiting: int = 8
 ) -> tuple[Scheduler, HummingToken2Wav, CountingLM, Clock]:
     lm, token2wav, clock = CountingLM(slots), HummingToken2Wav(), Clock()
-    scheduler = Scheduler(lm, token2wav, plan, slots=slots, waiting=waiting, clock=clock)
+    scheduler = Scheduler(lm, token2wav, plan, slots=slots, max_waiting=waiting, clock=clock)
     return scheduler, token2wav, lm, clock

@@ -62,7 +62,7 @@ def test_a_first_sentence_is_refused_at_once() -> None:
 
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_stream, "PATIENCE", 0.05)
+    monkeypatch.setattr(text_stream, "QUEUE_SECONDS", 0.05)
     busy = Busy(set(range(2, 100)))
     with pytest.raises(OverloadError):
         heard(busy)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import whisper_log_mel
+from cosyserve.backends.protocols import LMRequest
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import Floats, LMRequest, Recording, Voice
+from cosyserve.contracts import Floats, Recording, Voice
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.hops import hop_ends
 from cosyserve.engine.compute.lm_runner import LMRunner
@@ -263,7 +264,7 @@ async def answered(client: TritonClient, given: dict[str, Array]) -> list[dict[s
 
 def drawn(model: Model, seed: int) -> list[int]:
     lm, _ = model.need_lm()
-    row = Generation.of(lm.config, LMRequest((5, 6, 7), (9, 10), 20, 60, seed))
+    row = Generation.from_request(lm.config, LMRequest((5, 6, 7), (9, 10), 20, 60, seed))
     runner = LMRunner(lm, 1, 128)
     runner.join(row)
     while row.finish is None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.contracts import LMRequest
+from cosyserve.backends.protocols import LMRequest
 from cosyserve.errors import InputError
 from cosyserve.triton import vocabulary
 

@@ -16,9 +16,10 @@ from typing import Any, Literal, NamedTuple
 
 import httpx
 
+from cosyserve.backends.protocols import LMRequest, SpeechTokens
 from cosyserve.backends.sse import events
 from cosyserve.backends.token_text import ENDS, LLMServerError, TokenReader, written
-from cosyserve.contracts import FinishReason, LMRequest, SpeechTokens
+from cosyserve.contracts import FinishReason
 from cosyserve.errors import InputError, OverloadError, WorkerError
 
 PAUSES = (0.1, 0.4)  # seconds before another attempt, half as much again by chance
@@ -70,7 +71,7 @@ class Piece(NamedTuple):
 
 
 class OpenAILLM:
-    """Implements `contracts.LMBackend`."""
+    """Implements `LMBackend`."""
 
     def __init__(self, server: LLMServer, decode: Callable[[Sequence[int]], str]) -> None:
         """`decode` makes text of text ids, special tokens included."""

@@ -25,19 +25,21 @@ def load_model(
     model: str | Path = SHIPPED,
     *,
     device: str = "auto",
+    token2wav_device: str = "",
     dtype: str = "auto",
     only: Collection[str] | None = None,
 ) -> Model:
-    """`model`: a folder, `nano` or `test`. `only` some parts can be loaded of a native folder."""
-    place = _device(device)
-    if place.type == "cpu":
+    """`model`: a folder, `nano` or `test`. Flow and vocoder may have a device of their own. `only`
+    some parts can be loaded of a native folder."""
+    devices = _device(device), _device(token2wav_device or device)
+    if any(place.type == "cpu" for place in devices):
         os.environ.setdefault(*CONVOLUTIONS)
     if str(model) == testmodel.NAME:
-        return assemble(testmodel.random_parts(), place)
+        return assemble(testmodel.random_parts(), *devices)
     if dtype not in ("auto", "float32", "bfloat16", "float16", "int8"):
         raise InputError(f"dtype must be auto, float32, bfloat16, float16 or int8, got {dtype!r}")
     precision = None if dtype == "auto" else getattr(torch, dtype)
-    return load_folder(model_folder(model), place, precision, only)
+    return load_folder(model_folder(model), devices[0], precision, only, devices[1])
 
 
 def model_folder(model: str | Path) -> Path:
@@ -50,6 +52,7 @@ def load_folder(
     device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
     only: Collection[str] | None = None,
+    token2wav_device: torch.device | str | None = None,
 ) -> Model:
     """A native or a published folder. `dtype` of LM and flow; None: bfloat16 on a GPU; on a CPU as
     stored, but no float16, which it computes slowly; int8: bfloat16, but the LM's weights for few
@@ -61,7 +64,9 @@ def load_folder(
     stored = {tensor.dtype for state in parts.states.values() for tensor in state.values()}
     if eight_bits or (dtype is None and (on_gpu or torch.float16 in stored)):
         dtype = torch.bfloat16 if on_gpu else torch.float32
-    model = assemble(parts if dtype is None else parts.cast(dtype), device, str(folder))
+    model = assemble(
+        parts if dtype is None else parts.cast(dtype), device, token2wav_device, str(folder)
+    )
     if model.lm:
         model.lm.eight_bits = eight_bits
     return model

@@ -68,18 +68,25 @@ class Model:
         return self.speech_tokenizer, self.speaker_encoder
 
 
-def assemble(parts: Parts, device: torch.device | str = "cpu", origin: str = "model") -> Model:
+def assemble(
+    parts: Parts,
+    device: torch.device | str = "cpu",
+    token2wav_device: torch.device | str | None = None,
+    origin: str = "model",
+) -> Model:
+    """A model on its device; flow and vocoder may have one of their own."""
     config, states, device = parts.config, parts.states, torch.device(device)
+    token2wav_device = torch.device(token2wav_device or device)
     lm = flow = vocoder = None
     if "lm" in states:
         lm = build(SpeechLM, config.lm, states["lm"], f"{origin}/lm").to(device)
         if parts.tokenizer and config.lm and parts.tokenizer.vocab_size > config.lm.vocab:
             raise CheckpointError(f"{origin}: the tokenizer has more ids than the LM")
     if "flow" in states:
-        flow = build(Flow, config.flow, states["flow"], f"{origin}/flow").to(device)
+        flow = build(Flow, config.flow, states["flow"], f"{origin}/flow").to(token2wav_device)
     if "vocoder" in states:
         vocoder = build(HiFT, config.vocoder, states["vocoder"], f"{origin}/vocoder")
-        vocoder = vocoder.to(device, torch.float32)
+        vocoder = vocoder.to(token2wav_device, torch.float32)
     speech_tokenizer: SpeechTokenizer | None = None
     speaker_encoder: SpeakerEncoder | None = None
     if "speech_tokenizer" in states:

@@ -1,4 +1,4 @@
-"""An engine in this process: its loop is a thread. Knows no socket."""
+"""An engine in this process, asynchronous and for many at once: its scheduler runs in a thread."""
 
 from __future__ import annotations
 
@@ -9,11 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import AudioChunk, EngineStats, Recording, SpeechRequest, Voice
+from cosyserve.contracts import (
+    MAX_WAITING,
+    AudioChunk,
+    EngineStats,
+    Recording,
+    SpeechRequest,
+    Voice,
+)
 from cosyserve.engine.compute.profile import LATENCY, Profile
 from cosyserve.engine.scheduling.intake import Intake, Ticket
 from cosyserve.engine.scheduling.loop import Loop
-from cosyserve.engine.scheduling.scheduler import WAITING, Scheduler
+from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.text_stream import feeding, opened
 from cosyserve.errors import CosyError
 from cosyserve.text.number_process import NumberReader
@@ -25,13 +32,18 @@ class LocalEngine:
     """Implements `contracts.Engine`."""
 
     def __init__(
-        self, model: Model, *, slots: int = 0, waiting: int = WAITING, profile: Profile = LATENCY
+        self,
+        model: Model,
+        *,
+        slots: int = 0,
+        max_waiting: int = MAX_WAITING,
+        profile: Profile = LATENCY,
     ) -> None:
         self.model = describe(model)
         self._model = model
         _, tokenizer = model.need_lm()
         self._numbers = NumberReader()
-        scheduler = Scheduler.of(model, slots=slots, waiting=waiting, profile=profile)
+        scheduler = Scheduler.of(model, slots=slots, max_waiting=max_waiting, profile=profile)
         scheduler.warm_up()
         self._loop = Loop(scheduler)
         self._intake = Intake(self._loop, tokenizer, self._numbers)
@@ -43,19 +55,19 @@ class LocalEngine:
         return opened(request, self._open, takes_pieces=self.model.takes_pieces)
 
     async def _open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
-        here = asyncio.get_running_loop()
-        found: asyncio.Queue[AudioChunk | Exception] = asyncio.Queue()
+        event_loop = asyncio.get_running_loop()
+        items: asyncio.Queue[AudioChunk | Exception] = asyncio.Queue()
 
         def sink(item: AudioChunk | CosyError) -> None:
-            with suppress(RuntimeError):  # the listener's loop is over
-                here.call_soon_threadsafe(found.put_nowait, item)
+            with suppress(RuntimeError):  # the caller's event loop is over
+                event_loop.call_soon_threadsafe(items.put_nowait, item)
 
         ticket = Ticket(self._intake, request, sink)
         ticket.open()
         try:
-            async with feeding(request.text, ticket.push, ticket.end, found.put_nowait):
+            async with feeding(request.text, ticket.push, ticket.end, items.put_nowait):
                 while True:
-                    item = await found.get()
+                    item = await items.get()
                     if isinstance(item, Exception):
                         raise item
                     yield item

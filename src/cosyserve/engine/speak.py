@@ -1,6 +1,6 @@
-"""The one function that speaks: a request in, audio chunks out, whole or streamed.
+"""One request in the caller's thread: audio chunks come out, whole or streamed.
 
-Knows one session, in the caller's thread; the schedule is the server's own.
+The schedule is the server's own, with one session.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import AudioChunk, Pushed, SpeechRequest
 from cosyserve.engine.scheduling.scheduler import Scheduler
-from cosyserve.engine.text_stream import one_by_one
+from cosyserve.engine.text_stream import by_sentence
 from cosyserve.errors import CosyError, InputError
 from cosyserve.text import PieceTokenizer
 
@@ -21,34 +21,37 @@ def speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
         raise InputError("text in pieces must be an ordinary iterator here")
     if isinstance(request.text, str) or model.config.takes_pieces:
         return _speak(model, request)
-    return one_by_one(request, lambda sentence: _speak(model, sentence))
+    return by_sentence(request, lambda sentence: _speak(model, sentence))
 
 
 def _speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
     assert isinstance(request.text, str | Iterator)
     scheduler = Scheduler.of(model, slots=1)
-    found: list[AudioChunk | CosyError] = []
-    session = scheduler.open(request, found.append)
-    text = None if isinstance(request.text, str) else _settled(model, request.text)
+    items: list[AudioChunk | CosyError] = []
+    session = scheduler.open(request, items.append)
+    text = None if isinstance(request.text, str) else _settled_ids(model, request.text)
     try:
         while not session.done:
             if not scheduler.step():
                 assert text is not None, "a session that can't go on"
                 piece = next(text, None)
-                scheduler.end(session) if piece is None else scheduler.push(session, piece)
-            for item in found:
+                if piece is None:
+                    scheduler.end(session)
+                else:
+                    scheduler.push(session, piece)
+            for item in items:
                 if isinstance(item, CosyError):
                     raise item
                 yield item
-            found.clear()
+            items.clear()
     finally:
         scheduler.cancel(session)
 
 
-def _settled(model: Model, pieces: Iterator[str]) -> Iterator[list[int]]:
+def _settled_ids(model: Model, pieces: Iterator[str]) -> Iterator[list[int]]:
     """Text ids that can no longer change, as pieces of text arrive."""
     _, tokenizer = model.need_lm()
-    settled = PieceTokenizer(tokenizer)
+    ids = PieceTokenizer(tokenizer)
     for piece in pieces:
-        yield settled.push(piece)
-    yield settled.flush()
+        yield ids.push(piece)
+    yield ids.flush()

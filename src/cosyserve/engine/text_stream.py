@@ -11,99 +11,101 @@ from dataclasses import replace
 
 import numpy as np
 
-from cosyserve.contracts import SAMPLE_RATE, AudioChunk, FinishReason, SpeechRequest, Text
+from cosyserve.contracts import AudioChunk, FinishReason, SpeechRequest, Text
+from cosyserve.engine.compute.playback import Playback
 from cosyserve.errors import InputError, OverloadError
 from cosyserve.text.sentences import sentences, sentences_later
 
 Speak = Callable[[SpeechRequest], AsyncGenerator[AudioChunk, None]]
 NOTHING = np.zeros(0, np.float32)
-PATIENCE = 10.0  # seconds that a later sentence waits for a place
+QUEUE_SECONDS = 10.0  # that a later sentence waits for a place in a full queue
 
 
 class ConcatenatedChunks:
-    """Several requests' chunks as those of one."""
+    """The chunks of several requests, one a sentence, as those of one."""
 
     def __init__(self, request: SpeechRequest) -> None:
-        self._request, self._sentences = request, 0
-        self._index = self._samples = self._text_tokens = 0
+        self._request = request
+        self._sentences = 0
+        self._playback = Playback()
+        self._text_tokens = 0
         self._finish: FinishReason = "stop"
 
     @property
-    def begun(self) -> bool:
-        return self._index > 0
+    def started(self) -> bool:
+        return self._playback.chunks > 0
 
-    def ask(self, sentence: str) -> SpeechRequest:
-        """The next request."""
+    def next_request(self, sentence: str) -> SpeechRequest:
         seed = self._request.seed + self._sentences
         self._sentences += 1
         return replace(self._request, text=sentence, seed=seed)
 
-    def hear(self, chunk: AudioChunk) -> AudioChunk:
-        """A chunk of the request asked last."""
+    def add(self, chunk: AudioChunk) -> AudioChunk:
+        """A chunk of the newest request."""
         self._finish = chunk.finish or self._finish
         self._text_tokens += chunk.text_tokens
-        index, start = self._index, self._samples / SAMPLE_RATE
-        self._index += 1
-        self._samples += len(chunk.samples)
-        return replace(chunk, index=index, start=start, finish=None, text_tokens=0)
+        return self._playback.send(chunk.samples, chunk.tokens, time.monotonic())
 
     def last(self) -> AudioChunk:
-        """Ends the speech; the sentences' own last chunks don't."""
+        """The end of the speech; the sentences' own last chunks are not."""
         if not self._sentences:
             raise InputError("there is nothing to say in the text")
-        start = self._samples / SAMPLE_RATE
-        return AudioChunk(NOTHING, self._index, start, 0, self._finish, self._text_tokens)
+        now = time.monotonic()
+        return self._playback.send(NOTHING, 0, now, self._finish, self._text_tokens)
 
 
-def one_by_one(
+def by_sentence(
     request: SpeechRequest, speak: Callable[[SpeechRequest], Iterator[AudioChunk]]
 ) -> Iterator[AudioChunk]:
+    """The speech of a text in pieces, one request a sentence."""
     assert isinstance(request.text, Iterator)
-    joined = ConcatenatedChunks(request)
+    speech = ConcatenatedChunks(request)
     for sentence in sentences(request.text):
-        for chunk in speak(joined.ask(sentence)):
-            yield joined.hear(chunk)
-    yield joined.last()
+        for chunk in speak(speech.next_request(sentence)):
+            yield speech.add(chunk)
+    yield speech.last()
 
 
 def opened(
     request: SpeechRequest, speak: Speak, *, takes_pieces: bool
 ) -> AsyncGenerator[AudioChunk, None]:
-    """One request, or several where the text arrives and the model does not take that."""
+    """One request; or one a sentence, where the text arrives and the model does not take that."""
     if isinstance(request.text, str) or takes_pieces:
         return speak(request)
-    return one_by_one_later(request, speak)
+    return _by_sentence_async(request, speak)
 
 
-async def one_by_one_later(
+async def _by_sentence_async(
     request: SpeechRequest, speak: Speak
 ) -> AsyncGenerator[AudioChunk, None]:
     if not isinstance(request.text, AsyncIterator):
         raise InputError("text in pieces must be an asynchronous iterator")
-    joined = ConcatenatedChunks(request)
+    speech = ConcatenatedChunks(request)
     async with aclosing(sentences_later(request.text)) as texts:
         async for sentence in texts:
-            patience = PATIENCE if joined.begun else 0.0
-            async with aclosing(_patiently(speak, joined.ask(sentence), patience)) as chunks:
+            seconds = QUEUE_SECONDS if speech.started else 0.0
+            following = _with_retries(speak, speech.next_request(sentence), seconds)
+            async with aclosing(following) as chunks:
                 async for chunk in chunks:
-                    yield joined.hear(chunk)
-    yield joined.last()
+                    yield speech.add(chunk)
+    yield speech.last()
 
 
-async def _patiently(
-    speak: Speak, request: SpeechRequest, patience: float
+async def _with_retries(
+    speak: Speak, request: SpeechRequest, seconds: float
 ) -> AsyncGenerator[AudioChunk, None]:
-    """Whoever has heard a sentence is not sent away before the next because the queue is full."""
-    deadline, begun = time.monotonic() + patience, False
+    """A listener who has heard a sentence is not sent away before the next because the queue is
+    full: for so many seconds it is asked again."""
+    deadline, started = time.monotonic() + seconds, False
     while True:
         try:
             async with aclosing(speak(request)) as chunks:
                 async for chunk in chunks:
-                    begun = True
+                    started = True
                     yield chunk
             return
         except OverloadError as error:
-            if begun or time.monotonic() + error.retry_after > deadline:
+            if started or time.monotonic() + error.retry_after > deadline:
                 raise
             await asyncio.sleep(error.retry_after)
 
@@ -127,7 +129,7 @@ async def feeding(
             async for piece in text:
                 push(piece)
             end()
-        except Exception as error:  # whoever listens must hear of it, not wait for ever
+        except Exception as error:  # the listener must not wait for ever
             fail(error)
 
     feeder = asyncio.create_task(feed())

@@ -1,13 +1,13 @@
 """The Python API: load a model, make voices, speak.
 
-Knows no server. One call at a time; for many at once there is the server.
+One call at a time; for many at once there are the server and `LocalEngine`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from cosyserve.contracts import (
     MAX_PROMPT_SECONDS,
     AudioChunk,
     Floats,
-    Mode,
     Recording,
+    SpeechOptions,
     SpeechRequest,
     Voice,
 )
@@ -51,32 +51,38 @@ class TTS:
         )
         return enroll(self.model, recording)
 
-    def say(self, text: str, voice: Voice | None = None, **options: Any) -> Floats:
-        """The whole speech: float32 samples at 24 kHz. Options are those of SpeechRequest."""
-        chunks = self.utter(text, voice, stream=False, **options)
-        return np.concatenate([chunk.samples for chunk in chunks])
+    def say(
+        self, text: str, voice: Voice | None = None, **options: Unpack[SpeechOptions]
+    ) -> Floats:
+        """The whole speech: float32 samples at 24 kHz."""
+        options["stream"] = False
+        return np.concatenate([chunk.samples for chunk in self.utter(text, voice, **options)])
 
     def stream(
-        self, text: str | Iterator[str], voice: Voice | None = None, **options: Any
+        self,
+        text: str | Iterator[str],
+        voice: Voice | None = None,
+        **options: Unpack[SpeechOptions],
     ) -> Iterator[AudioChunk]:
         """Speech as it is computed; `text` may arrive piece by piece."""
-        return self.utter(text, voice, stream=True, **options)
+        options["stream"] = True
+        return self.utter(text, voice, **options)
 
     def utter(
-        self, text: str | Iterator[str], voice: Voice | None = None, **options: Any
+        self,
+        text: str | Iterator[str],
+        voice: Voice | None = None,
+        **options: Unpack[SpeechOptions],
     ) -> Iterator[AudioChunk]:
         """Speech in chunks; without `stream` one per sentence group. The mode is what the voice
-        allows unless said otherwise."""
+        allows unless it is given."""
+        unknown = options.keys() - SpeechOptions.__annotations__.keys()
+        if unknown:
+            names = ", ".join(SpeechOptions.__annotations__)
+            raise InputError(f"unknown option {min(unknown)!r}: there are {names}")
         voice = voice or self.default_voice
-        if not voice.speech_tokens.size:
-            options.setdefault("mode", Mode.PRESET)
-        elif not voice.prompt_text:
-            options.setdefault("mode", Mode.CROSS_LINGUAL)
-        try:
-            request = SpeechRequest(text=text, voice=voice, **options)
-        except TypeError as error:
-            raise InputError(f"unknown option: {error}") from error
-        return speak(self.model, request)
+        options.setdefault("mode", voice.mode)
+        return speak(self.model, SpeechRequest(text=text, voice=voice, **options))
 
     @property
     def default_voice(self) -> Voice:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cosyserve.contracts import LMRequest
+from cosyserve.backends.protocols import LMRequest
 from cosyserve.errors import InputError
 
 SPEECH = 151_663  # the id of speech token 0

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 from itertools import islice, pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.contracts import FinishReason
-from cosyserve.engine.compute.hops import hop_ends, is_last
+from cosyserve.engine.compute.hops import hop_ends
 
 
 def test_the_published_prompt_of_87_tokens() -> None:
@@ -24,20 +22,3 @@ def test_every_end_lies_on_the_grid_and_hops_double(prompt: int, grid: int) -> N
     assert all((prompt + end) % grid == 0 for end in ends)
     assert 8 <= ends[0] < 8 + grid
     assert [b - a for a, b in pairwise(ends)] == [25 << i for i in range(6)]
-
-
-@pytest.mark.parametrize(
-    ("tokens", "finish", "last"),
-    [
-        (27, None, False),
-        (27, "stop", True),
-        (28, None, False),
-        (28, "stop", False),  # the end was drawn after the chunk could be made
-        (28, "length", True),  # the last token was the chunk's last
-        (90, "stop", False),
-    ],
-)
-def test_load_does_not_decide_which_chunk_is_the_last(
-    tokens: int, finish: FinishReason | None, last: bool
-) -> None:
-    assert is_last(tokens, 28, finish) is last

@@ -194,7 +194,7 @@ def test_text_in_pieces_and_scores_go_with_all_others(lm: SpeechLM) -> None:
 def test_scores_are_log_probabilities(lm: SpeechLM) -> None:
     row = generation(6)
     row.log_probs = []
-    prompt = list(row.want())
+    prompt = list(row.next_inputs())
     run(LMRunner(lm, 1, 64), [row])
     ids = prompt + [CONFIG.text_vocab + token for token in row.tokens]
     scores = lm.logits(lm(torch.tensor([ids]))[0, len(prompt) - 1 : -1]).log_softmax(-1)
@@ -205,7 +205,7 @@ def test_scores_are_log_probabilities(lm: SpeechLM) -> None:
 def test_the_end_waits_for_its_time(lm: SpeechLM) -> None:
     rows = [generation(seed) for seed in range(40)]
     for row in rows:
-        row.text.least = 9
+        row.text.min_tokens = 9
     run(LMRunner(lm, 8, 64, as_on_a_gpu()), list(rows))
     assert min(len(row.tokens) for row in rows) >= 9
 

@@ -11,10 +11,11 @@ from cosyserve.checkpoints.testmodel import random_parts
 from cosyserve.contracts import AudioChunk, Floats, Mode, SpeechRequest
 from cosyserve.engine.compute import flow_graphs, vocoder_graphs
 from cosyserve.engine.compute.device_queue import DeviceQueue
+from cosyserve.engine.compute.limits import MAX_POSITIONS
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.scheduling.plan import plan
-from cosyserve.engine.scheduling.scheduler import POSITIONS, Scheduler
+from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.speak import speak
 from cosyserve.engine.tts import TTS
 from cosyserve.errors import CosyError
@@ -24,12 +25,12 @@ TEXTS = ("Hello there.", "How are you today, my friend?", "So.")
 
 def static_scheduler(model: Model, slots: int) -> Scheduler:
     lm, _ = model.need_lm()
-    runner = LMRunner(lm, slots, POSITIONS, DeviceQueue(torch.device("cpu"), static=True))
+    runner = LMRunner(lm, slots, MAX_POSITIONS, DeviceQueue(torch.device("cpu"), static=True))
     token2wav = Token2Wav(*model.need_token2wav(), (1, 2, 4), static=True)
     return Scheduler(
         runner,
         token2wav,
-        lambda request, read: plan(model, token2wav, request, POSITIONS, read),
+        lambda request, read: plan(model, token2wav, request, read),
         slots=slots,
     )
 

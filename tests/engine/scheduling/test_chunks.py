@@ -129,19 +129,19 @@ def test_who_runs_dry_goes_first_and_a_whole_text_does_not_wait_for_ever(
     """The listener has one second when the whole text comes."""
     scheduler, _, _, clock = mock_scheduler()
     stream = scheduler.open(request("stream", 200), lambda _: None)
-    while stream.first_sent is None:
+    while not stream.playback.chunks:
         scheduler.step()
     assert stream.slack(clock()) == 1.0
     clock.pass_by(1.0 - left - waited)
     whole = scheduler.open(request("whole", 2, stream=False), lambda _: None)
-    while not whole.utterances[0].ready:
+    while not whole.take.ready:
         scheduler._admit()
         scheduler._advance_lm()
-    assert scheduler._chunks.due(scheduler.running) == [whole]
+    assert scheduler._chunks.choose(scheduler._ready()) == [whole]
     clock.pass_by(waited)
-    while not stream.utterances[0].ready:
+    while not stream.take.ready:
         scheduler._advance_lm()
-    assert scheduler._chunks.due(scheduler.running) == [(stream, whole)[next_one]]
+    assert scheduler._chunks.choose(scheduler._ready()) == [(stream, whole)[next_one]]
 
 
 def test_calls_that_are_full_are_queued_two_at_a_time() -> None:

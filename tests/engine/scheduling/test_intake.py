@@ -72,10 +72,6 @@ class Desk:
         self.loop.stop()
         self._thread.join()
 
-    def _read(self, text: str, language: Language) -> str:
-        self.numbers.append(text)
-        return text
-
     def _plan(self, asked: SpeechRequest, read: Reader) -> list[Utterance]:
         if not isinstance(asked.text, str):
             return [arriving(asked)]
@@ -92,10 +88,10 @@ class Desk:
 
 
 def arriving(asked: SpeechRequest) -> Utterance:
-    def make(attempt: int) -> Generation:
+    def generate(attempt: int) -> Generation:
         return Generation(Bistream(CONFIG, [], []), asked.seed, asked.sampling, 10_000)
 
-    return Utterance(make(0), Humming("pieces"), asked.stream, make)  # type: ignore[arg-type]
+    return Utterance(generate, Humming("pieces"), stream=asked.stream)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -118,16 +114,6 @@ def test_a_slow_plan_holds_up_nobody(desk: Desk) -> None:
     desk.hold["slow"].set()
     desk.wait(lambda: final(slow))
     assert desk.ask(lambda scheduler: scheduler.idle)
-
-
-def test_plans_that_are_made_run_in_the_order_of_arrival(desk: Desk) -> None:
-    desk.hold["first"] = threading.Event()
-    _, first = desk.open(request("first", 5))
-    _, second = desk.open(request("second", 5))
-    desk.wait(lambda: final(second))
-    tickets = [desk.open(request(name, 5)) for name in ("a", "b")]
-    desk.hold["first"].set()
-    desk.wait(lambda: final(first) and all(final(heard) for _, heard in tickets))
 
 
 def test_a_session_that_is_being_planned_has_its_place(desk: Desk) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cosyserve.contracts import AudioChunk
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.errors import CosyError, OverloadError, WorkerError
-from tests.engine.mocks import mock_scheduler, request
+from tests.engine.mocks import mock_scheduler, plan, request
 
 Heard = list[AudioChunk | CosyError]
 
@@ -61,15 +61,15 @@ def test_first_chunks_go_first() -> None:
 def test_later_chunks_go_by_what_listeners_still_have() -> None:
     scheduler, _, _, clock = mock_scheduler()
     sessions = {n: scheduler.open(request(n, 60), lambda _: None) for n in ("rich", "poor")}
-    while not all(session.first_sent is not None for session in sessions.values()):
+    while not all(session.playback.chunks for session in sessions.values()):
         scheduler.step()
     clock.now = 0.5
-    sessions["rich"].samples += 24_000
+    sessions["rich"].playback.samples += 24_000
     due = []
     while len(due) < 2:
         scheduler._admit()
         scheduler._advance_lm()
-        due = scheduler._chunks.due(scheduler.running)
+        due = scheduler._chunks.choose(scheduler._ready())
     assert [session.utterances[0].state.name for session in due] == ["poor", "rich"]
 
 
@@ -118,7 +118,7 @@ def test_a_full_queue_refuses_at_once() -> None:
 def test_nobody_waits_longer_than_allowed() -> None:
     """A queue may have room for more than can be served in good time."""
     scheduler, _, _, clock = mock_scheduler(slots=1, waiting=50)
-    scheduler.max_wait = 10.0
+    scheduler._admission.max_wait = 10.0
 
     def speak(sessions: int) -> None:
         for _ in range(sessions):
@@ -274,3 +274,31 @@ def test_a_gpu_that_has_failed_ends_its_process(part: str) -> None:
         run(scheduler)
     (error,) = heard
     assert isinstance(error, WorkerError)
+
+
+@pytest.mark.parametrize("planned_first", ["early", "late"])
+def test_sessions_run_in_the_order_of_arrival_whichever_plan_is_made_first(
+    planned_first: str,
+) -> None:
+    scheduler, token2wav, _, _ = mock_scheduler(slots=1)
+    scheduler.open(request("running", 30), lambda _: None)
+    scheduler.step()
+    asked = {name: request(name, 5) for name in ("early", "late")}
+    sessions = {name: scheduler.enter(asked[name], lambda _: None) for name in asked}
+    for name in sorted(asked, key=lambda name: name != planned_first):
+        scheduler.begin(sessions[name], plan(asked[name]))
+    run(scheduler)
+    order = [names[0] for names in token2wav.calls if names[0] != "running"]
+    assert order == ["early", "late"]
+
+
+def test_a_session_without_a_plan_lets_others_go_ahead() -> None:
+    scheduler, token2wav, _, _ = mock_scheduler(slots=1)
+    early = scheduler.enter(request("early", 5), lambda _: None)
+    scheduler.open(request("late", 5), lambda _: None)
+    while scheduler.step():
+        pass
+    assert token2wav.calls == [["late"]]
+    scheduler.begin(early, plan(early.request))
+    run(scheduler)
+    assert token2wav.calls == [["late"], ["early"]]

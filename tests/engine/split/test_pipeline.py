@@ -12,18 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cosyserve.backends.protocols import LMRequest, SpeechTokens
 from cosyserve.checkpoints.model import Model, assemble
 from cosyserve.checkpoints.testmodel import random_parts
-from cosyserve.contracts import (
-    AudioChunk,
-    Floats,
-    LMRequest,
-    Mode,
-    Recording,
-    SpeechRequest,
-    SpeechTokens,
-    Voice,
-)
+from cosyserve.contracts import AudioChunk, Floats, Mode, Recording, SpeechRequest, Voice
 from cosyserve.engine.speak import speak
 from cosyserve.engine.split import pipeline
 from cosyserve.engine.split.lm_service import LMService
@@ -53,7 +45,7 @@ def voice(model: Model) -> Voice:
 
 @pytest.fixture(scope="module")
 def parts_alone(model: Model) -> Iterator[tuple[LMService, Token2WavService]]:
-    lm = LMService(model.need_lm()[0], slots=4, waiting=8)
+    lm = LMService(model.need_lm()[0], slots=4, max_waiting=8)
     token2wav = Token2WavService(*model.need_token2wav())
     yield lm, token2wav
     asyncio.run(lm.close())
@@ -75,7 +67,7 @@ def samples(chunks: list[AudioChunk]) -> Floats:
 
 def at_rest(parts_alone: tuple[LMService, Token2WavService]) -> bool:
     lm, token2wav = parts_alone
-    return lm.queue.idle and not lm.queue.lm.rows and token2wav.open == 0
+    return lm.queue.idle and not lm.queue.lm.rows and token2wav.streams == 0
 
 
 async def comes_to_rest(parts_alone: tuple[LMService, Token2WavService]) -> None:
@@ -181,7 +173,7 @@ def test_cancelling_whoever_listens_frees_both_parts(
 
 
 def test_a_full_lm_refuses_and_recovers(model: Model) -> None:
-    lm = LMService(model.need_lm()[0], slots=1, waiting=2)
+    lm = LMService(model.need_lm()[0], slots=1, max_waiting=2)
 
     async def ask() -> int:
         return len([piece async for piece in lm.generate(LMRequest((1,), (), 100, 100))])
@@ -196,7 +188,7 @@ def test_a_full_lm_refuses_and_recovers(model: Model) -> None:
 
 
 def test_what_the_lm_can_not_take_is_refused(model: Model) -> None:
-    lm = LMService(model.need_lm()[0], slots=1, waiting=1)
+    lm = LMService(model.need_lm()[0], slots=1, max_waiting=1)
 
     async def ask(request: LMRequest) -> None:
         async with aclosing(lm.generate(request)) as pieces:
@@ -217,7 +209,7 @@ def test_what_the_lm_can_not_take_is_refused(model: Model) -> None:
 
 
 def test_pieces_come_as_they_are_wanted(model: Model) -> None:
-    lm = LMService(model.need_lm()[0], slots=1, waiting=1)
+    lm = LMService(model.need_lm()[0], slots=1, max_waiting=1)
 
     async def run() -> list[int]:
         request = LMRequest((1, 2, 3), (), 40, 40, first_chunk=13, chunk=10)
@@ -252,19 +244,19 @@ class ScriptedToken2Wav:
     """As loud as it is told, one number per utterance."""
 
     def __init__(self, *loud: float) -> None:
-        self.loud, self.open = list(loud), 0
+        self.loud, self.streams = list(loud), 0
 
     def begin(
         self, voice: Voice, *, with_prompt: bool, seed: int, speed: float, stream: bool
     ) -> ScriptedToken2Wav:
-        self.open += 1
+        self.streams += 1
         return self
 
     async def advance(self, tokens: Sequence[int], *, final: bool) -> Floats:
         return np.full(960 * len(tokens), self.loud[0], np.float32)
 
     async def close(self) -> None:
-        self.open -= 1
+        self.streams -= 1
         self.loud.pop(0)
 
 
@@ -291,7 +283,7 @@ def test_a_failed_attempt_is_made_again_with_another_seed(
     assert chunk.tokens == 4
     first, second = lm.asked
     assert first.seed != second.seed
-    assert token2wav.open == 0
+    assert token2wav.streams == 0
 
 
 @pytest.mark.parametrize(
@@ -311,12 +303,12 @@ def test_a_failure_that_stays_is_told_and_nothing_is_held(
     complaint: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pipeline, "PATIENCE", 0.05)
+    monkeypatch.setattr(pipeline, "BACKEND_TIMEOUT", 0.05)
     token2wav = ScriptedToken2Wav(0.0, 0.0)
     engine = SplitEngine(weightless(), ScriptedLM(*answers), token2wav)
     with pytest.raises(error, match=complaint):
         asyncio.run(heard(engine, SpeechRequest(TEXT, voice)))
-    assert token2wav.open == 0
+    assert token2wav.streams == 0
 
 
 def test_what_can_not_be_asked_is_refused(engine: SplitEngine, voice: Voice) -> None:

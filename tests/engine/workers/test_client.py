@@ -21,8 +21,9 @@ from cosyserve.checkpoints.testmodel import random_parts
 from cosyserve.contracts import AudioChunk, Mode, Recording, SpeechRequest, Voice
 from cosyserve.engine.in_process import LocalEngine
 from cosyserve.engine.workers import client
-from cosyserve.engine.workers.client import WorkerEngine, WorkerOptions
+from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.messages import Chunk, Failed, Open, frame, from_worker, to_worker
+from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.engine.workers.pool import WorkerPool
 from cosyserve.errors import (
     CheckpointError,
@@ -109,7 +110,7 @@ def test_a_killed_worker_ends_its_streams_and_comes_back() -> None:
             asyncio.create_task(listen(pool.open(request(pool, TEXT * 3)))) for _ in range(4)
         ]
         await asyncio.sleep(0.3)
-        os.kill(worker.pids[0], signal.SIGKILL)
+        os.kill(worker.pid, signal.SIGKILL)
         begun = time.monotonic()
         found = await asyncio.gather(*streams, return_exceptions=True)
         assert time.monotonic() - begun < 1.0
@@ -159,7 +160,7 @@ def test_a_voice_travels_once_until_it_is_forgotten(monkeypatch: pytest.MonkeyPa
             await asyncio.gather(*(say(voice) for voice in (large, large, voices[0])))
             assert brought == [True, True, False]  # too large to be kept
             brought.clear()
-            os.kill(engine.pids[0], signal.SIGKILL)
+            os.kill(engine.pid, signal.SIGKILL)
             while engine.stats().ready:
                 await asyncio.sleep(0.01)
             while not engine.stats().ready:
@@ -178,7 +179,7 @@ def test_a_request_goes_to_the_worker_with_the_least_to_do() -> None:
         await asyncio.sleep(0.1)
         assert [len(worker._pending) for worker in pool.workers] == [2, 2]
         await asyncio.gather(*streams)
-        os.kill(pool.workers[0].pids[0], signal.SIGKILL)
+        os.kill(pool.workers[0].pid, signal.SIGKILL)
         while pool.workers[0].stats().ready:
             await asyncio.sleep(0.02)
         assert pool.stats().ready
@@ -212,7 +213,7 @@ def test_messages_survive_the_journey() -> None:
     assert (again.seed, again.stream, again.normalize) == (7, True, False)
     assert again.language == "en"
     chunk = AudioChunk(np.arange(5, dtype=np.float32), 2, 0.5, 9, "stop", 11)
-    heard = from_worker.decode(frame(Chunk.of(1, chunk))[4:]).chunk()
+    heard = from_worker.decode(frame(Chunk(1, chunk))[4:]).chunk
     assert np.array_equal(heard.samples, chunk.samples)
     assert (heard.index, heard.tokens, heard.finish, heard.text_tokens) == (2, 9, "stop", 11)
     for error in (InputError("a"), OverloadError("b", 3.0), CosyError("c"), VoiceError("d")):

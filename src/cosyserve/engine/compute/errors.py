@@ -1,4 +1,4 @@
-"""What a client may hear of an error. Knows no session."""
+"""Errors as clients may see them: out of memory, a failed GPU, a bug."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 def client_error(error: Exception) -> CosyError:
-    """What it may not hear goes to the log."""
+    """The error that is sent to the client; what it may not see goes to the log."""
     if isinstance(error, CosyError):
         return error
     log.error("unexpected error", exc_info=error)
@@ -24,5 +24,5 @@ def client_error(error: Exception) -> CosyError:
 
 
 def is_fatal(error: Exception) -> bool:
-    """After some errors a GPU fails whatever it is asked: only a new process helps."""
+    """Whether the GPU fails from now on, whatever it is asked: only a new process helps."""
     return "CUDA error" in str(error) and not isinstance(error, OutOfMemoryError)

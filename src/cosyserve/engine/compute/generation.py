@@ -1,18 +1,14 @@
-"""What an utterance wants of the speech LM, step by step: ids to feed, ids not to draw.
-
-Knows no tensor and no other utterance.
-"""
+"""A row of the speech LM, step by step: ids to feed, ids not to draw, ids that were drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cosyserve.contracts import FinishReason, LMRequest, Sampling
+from cosyserve.backends.protocols import LMRequest
+from cosyserve.contracts import FinishReason, Sampling
 from cosyserve.models.config import LMConfig
 from cosyserve.models.lm.bistream import Bistream
-
-SEED_MASK = (1 << 63) - 1
 
 
 class WholeText:
@@ -20,10 +16,11 @@ class WholeText:
 
     forced: int | None = None
 
-    def __init__(self, config: LMConfig, prompt: Sequence[int], least: int) -> None:
-        """`prompt`: all that leads the speech, in the LM's vocabulary; `least` ids are drawn before
-        the end may be."""
-        self.config, self.least = config, least
+    def __init__(self, config: LMConfig, prompt: Sequence[int], min_tokens: int) -> None:
+        """`prompt`: all that leads the speech, in the LM's vocabulary; the end is not drawn before
+        `min_tokens`."""
+        self.config = config
+        self.min_tokens = min_tokens
         self.finished = False
         self._input = list(prompt)
         # Ids that mean something only while text arrives would end the speech in its middle.
@@ -54,25 +51,30 @@ class Generation:
     pending: list[int] = field(default_factory=list)  # to feed before the next draw
     length: int = 0  # positions in the cache
     finish: FinishReason | None = None
-    log_probs: list[float] | None = None  # of the tokens; None: nobody wants them
+    log_probs: list[float] | None = None  # of the tokens, where they are wanted
 
     @classmethod
-    def of(cls, config: LMConfig, asked: LMRequest) -> Generation:
-        speech = (config.text_vocab + token for token in asked.speech)
-        prompt = [config.sos, *asked.text, config.task, *speech]
-        text = WholeText(config, prompt, asked.min_tokens)
-        log_probs: list[float] | None = [] if asked.log_probs else None
-        return cls(text, asked.seed, asked.sampling, asked.max_tokens, log_probs=log_probs)
+    def from_request(cls, config: LMConfig, request: LMRequest) -> Generation:
+        speech = (config.text_vocab + token for token in request.speech)
+        prompt = [config.sos, *request.text, config.task, *speech]
+        return cls(
+            text=WholeText(config, prompt, request.min_tokens),
+            seed=request.seed,
+            sampling=request.sampling,
+            max_tokens=request.max_tokens,
+            log_probs=[] if request.log_probs else None,
+        )
 
-    def want(self) -> list[int]:
+    def next_inputs(self) -> list[int]:
         """Ids to feed now; none: finished, or waiting for text."""
         if not self.pending and self.finish is None:
             self.pending = list(self.text.feed() or ())
         return self.pending
 
     @property
-    def led(self) -> bool:
-        """Whether somebody must look at each draw before it is known what is fed next."""
+    def needs_host(self) -> bool:
+        """Whether the host must see each draw before it knows what is fed next: on a GPU, other
+        rows feed their draw to the next step by themselves."""
         return isinstance(self.text, Bistream)
 
     def take(self, token: int) -> None:

@@ -1,10 +1,8 @@
-"""When a stream turns tokens into audio. Knows no model: only the grid that it must keep to."""
+"""When a stream turns tokens into audio, on the grid that its flow must keep to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-from cosyserve.contracts import FinishReason
 
 FIRST_TOKENS = 8  # at least so many in the first hop, or the vocoder has nothing to emit
 HOP_TOKENS = 25  # the second hop, unless said otherwise; each later one is twice as long
@@ -22,11 +20,3 @@ def hop_ends(prompt_tokens: int, grid: int, hop: int = HOP_TOKENS) -> Iterator[i
         yield end
         end += hop
         hop *= 2
-
-
-def is_last(tokens: int, needed: int, finish: FinishReason | None) -> bool:
-    """Whether the next chunk is the last one, where `needed` tokens would make another one.
-
-    The same however far the LM has run ahead, so that load doesn't change the speech.
-    """
-    return finish is not None and (tokens < needed or (tokens == needed and finish == "length"))

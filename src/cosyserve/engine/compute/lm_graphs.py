@@ -16,7 +16,8 @@ from torch import Tensor
 
 from cosyserve.contracts import MAX_WINDOW
 from cosyserve.engine.compute.device_queue import DeviceQueue
-from cosyserve.engine.compute.generation import SEED_MASK, Generation
+from cosyserve.engine.compute.generation import Generation
+from cosyserve.engine.compute.limits import SEED_MASK
 from cosyserve.models.lm.draw import ACTIVE, FLOATS, INTS, LENGTH, TOKEN, draw
 from cosyserve.models.lm.fused import fused
 from cosyserve.models.lm.lm import KVCache, SpeechLM
@@ -81,7 +82,14 @@ class LMGraphs:
         history = [-1] * MAX_WINDOW
         for number in range(max(0, len(row.drawn) - MAX_WINDOW), len(row.drawn)):
             history[number % MAX_WINDOW] = row.drawn[number]
-        numbers = (token, row.length, row.seed & SEED_MASK, len(row.drawn), int(active), text.least)
+        numbers = (
+            token,
+            row.length,
+            row.seed & SEED_MASK,
+            len(row.drawn),
+            int(active),
+            text.min_tokens,
+        )
         line = (*numbers, rules.top_k, rules.window, forbidden, *history)
         self.queue.write(self._ints[slot], line)
         self.queue.write(self._floats[slot], (rules.top_p, rules.max_repeats))

@@ -62,7 +62,7 @@ class LMRunner:
     @torch.inference_mode()
     def join(self, row: Generation) -> None:
         assert self.free
-        row.want()
+        row.next_inputs()
         with self.queue.use():
             self._steps.place(len(self.rows), row, 0, active=False)
         self.rows.append(row)
@@ -85,7 +85,7 @@ class LMRunner:
         """One token for every row that is ready, and prompts as far as a step may take them.
         False: nothing to do."""
         with self.queue.use():
-            if any(row.led for row in self.rows):
+            if any(row.needs_host for row in self.rows):
                 self._collect(0)
             drawing = self._decode()
             fed, first = self._prefill({slot for _, slot in drawing})
@@ -108,7 +108,7 @@ class LMRunner:
         if reach > self.positions:
             raise CosyError(f"an utterance outgrew its {self.positions} positions")
         for row, slot in going:
-            if row.led:
+            if row.needs_host:
                 self._steps.place(slot, row, row.pending.pop(), active=True)
             row.length += 1
         self._steps.decode(len(rows), reach, max(row.sampling.top_k for row in rows))
@@ -122,7 +122,7 @@ class LMRunner:
                 continue
             ids = row.pending[:room]
             del row.pending[: len(ids)]
-            if row.led:
+            if row.needs_host:
                 self._steps.place(slot, row, 0, active=False)
             pieces.append(Piece(slot, ids, row.length, not row.pending))
             room -= TILE * pieces[-1].tiles
@@ -151,7 +151,7 @@ def _goes_on(row: Generation) -> bool:
     """Whether a row needs only one id to be fed, which a led row must be asked for."""
     if row.finish is not None:
         return False
-    return len(row.want()) == 1 if row.led else bool(row.length) and not row.pending
+    return len(row.next_inputs()) == 1 if row.needs_host else bool(row.length) and not row.pending
 
 
 def _take(row: Generation, token: int, score: float) -> None:

@@ -1,7 +1,4 @@
-"""Before the first session: all that will be captured, compiled or allocated is so now.
-
-Knows no part that it warms up.
-"""
+"""Warm-up before the first session: nothing is captured, compiled or allocated under load."""
 
 from __future__ import annotations
 
@@ -34,13 +31,13 @@ def warm_up(parts: Mapping[str, Part], slots: int) -> None:
     gc.freeze()  # a capture looks for garbage first, and all that is there now will stay
     try:
         for name, part in parts.items():
-            begun = time.monotonic()
-            with room_for(slots):
+            started = time.monotonic()
+            with oom_as_error(slots):
                 shapes = part.warm_up()
             if shapes:
-                took = time.monotonic() - begun
+                took = time.monotonic() - started
                 log.info("warming up: %s has %d shapes ready, %.1f s", name, shapes, took)
-        with room_for(slots):
+        with oom_as_error(slots):
             for part in parts.values():
                 part.reserve()
     finally:
@@ -48,8 +45,8 @@ def warm_up(parts: Mapping[str, Part], slots: int) -> None:
 
 
 @contextmanager
-def room_for(slots: int) -> Iterator[None]:
-    """What does not fit on the GPU is an error that names what to change."""
+def oom_as_error(slots: int) -> Iterator[None]:
+    """Turns what does not fit on the GPU into an error that names what to change."""
     try:
         yield
     except OutOfMemoryError as error:

@@ -1,7 +1,4 @@
-"""How quickly sessions end while others wait, and so how long a new one would have to.
-
-Knows no session.
-"""
+"""Who may wait: a request is refused at once where the queue is full or moves too slowly."""
 
 from __future__ import annotations
 
@@ -9,27 +6,32 @@ from collections import deque
 
 from cosyserve.errors import OverloadError
 
-REMEMBERED = 16
-ENOUGH = 4
+WINDOW = 16  # ends of sessions that the pace is taken from
+MIN_ENDS = 4
 
 
 class Admission:
-    def __init__(self) -> None:
-        self._ends: deque[float] = deque(maxlen=REMEMBERED)
-        self._seconds = 0.0  # from one end to the next
+    def __init__(self, slots: int, max_waiting: int, max_wait: float) -> None:
+        """`max_wait`: seconds that a request may have to wait for one of the slots."""
+        self.slots = slots
+        self.max_waiting = max_waiting
+        self.max_wait = max_wait
+        self._ends: deque[float] = deque(maxlen=WINDOW)
+        self._seconds_per_end = 0.0  # unknown
+
+    def check(self, inside: int) -> None:
+        """Refuses a request that would find so many others inside, running and waiting."""
+        ahead = max(0, inside - self.slots)
+        wait = ahead * self._seconds_per_end
+        if inside >= self.slots + self.max_waiting or wait > self.max_wait:
+            raise OverloadError(f"{ahead} requests are waiting already", max(1.0, wait))
 
     def ended(self, now: float, waiting: int) -> None:
-        """A session has come to its end, while so many waited. When nobody does, the time to the
-        next end tells when requests come, not how long they take."""
+        """A session has come to its end, while so many waited. When nobody waits, the time to the
+        next end says when requests come, not how long they take."""
         if not waiting:
             self._ends.clear()
             return
         self._ends.append(now)
-        if len(self._ends) >= ENOUGH:
-            self._seconds = (now - self._ends[0]) / (len(self._ends) - 1)
-
-    def check(self, ahead: int, *, full: bool, max_wait: float) -> None:
-        """Refuses whoever would wait too long behind so many, or finds no place."""
-        wait = ahead * self._seconds  # 0 while nothing is known
-        if full or wait > max_wait:
-            raise OverloadError(f"{ahead} requests are waiting already", max(1.0, wait))
+        if len(self._ends) >= MIN_ENDS:
+            self._seconds_per_end = (now - self._ends[0]) / (len(self._ends) - 1)

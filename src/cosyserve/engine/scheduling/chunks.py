@@ -1,19 +1,51 @@
-"""Sessions' chunks on their way through the token2wav: which go next, and those that have come out.
+"""Chunks on their way through the token2wav: which go next, and those that have come out.
 
-Knows no LM and no sink. First chunks of streams go before later ones and whole texts, these in the
-order in which listeners would run dry. Where the token2wav allows it, first chunks don't wait.
+First chunks of streams go before later ones and whole texts, these in the order in which listeners
+would run dry. Where the token2wav allows it, first chunks are computed beside the others.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 from cosyserve.contracts import Floats
 from cosyserve.engine.compute.token2wav import PendingAudio, Token2WavState
-from cosyserve.engine.scheduling.session import Session, Utterance
+
+
+class ChunkSource(Protocol):
+    """Whoever has a next chunk to compute: a session, or a stream of a token2wav service."""
+
+    state: Token2WavState
+    number: int  # in the order of arrival
+
+    @property
+    def stream(self) -> bool:
+        """Whether its utterance is spoken in chunks, not as a whole."""
+        ...
+
+    @property
+    def urgent(self) -> bool:
+        """Whether somebody waits for a first sound."""
+        ...
+
+    @property
+    def final(self) -> bool: ...
+
+    @property
+    def done(self) -> bool:
+        """Whether it has left: nobody wants its chunk any more."""
+        ...
+
+    def due(self) -> Sequence[int]:
+        """All tokens that the chunk is computed from."""
+        ...
+
+    def slack(self, now: float) -> float:
+        """Seconds that the chunk may still take."""
+        ...
 
 
 class Token2WavLike(Protocol):
@@ -21,12 +53,12 @@ class Token2WavLike(Protocol):
 
     @property
     def max_in_flight(self) -> int:
-        """Calls without urgent chunks that may be on their way at once."""
+        """Calls without urgent chunks that may be computed at once."""
         ...
 
-    def max_batch(self, states: Sequence[Token2WavState], tokens: Sequence[Sequence[int]]) -> int:
-        """How many of these chunks, from the first on, are best computed in one call."""
-        ...
+    def max_batch(
+        self, states: Sequence[Token2WavState], tokens: Sequence[Sequence[int]]
+    ) -> int: ...
 
     def start(
         self,
@@ -35,119 +67,128 @@ class Token2WavLike(Protocol):
         final: Sequence[bool] | None,
         *,
         urgent: bool,
-    ) -> PendingAudio:
-        """Urgent chunks and others are computed beside each other, or else at once."""
-        ...
+    ) -> PendingAudio: ...
 
     def warm_up(self) -> int: ...
 
     def reserve(self) -> None: ...
 
 
+S = TypeVar("S", bound=ChunkSource)
+
+
 @dataclass(frozen=True)
-class Job:
+class Batch(Generic[S]):
     """Chunks that are computed together."""
 
-    utterances: list[tuple[Session, Utterance]]
-    spoken: PendingAudio
-    begun: float
-
-    @property
-    def wanted(self) -> list[tuple[Session, Utterance]]:
-        """Those whose session is still there."""
-        return [(s, u) for s, u in self.utterances if s.utterances and s.utterances[0] is u]
+    sources: Sequence[S]
+    audio: PendingAudio
+    started: float
 
 
-class Chunks:
+@dataclass
+class BatchQueue(Generic[S]):
+    """Batches that are computed one after another."""
+
+    urgent: bool
+    batches: list[Batch[S]] = field(default_factory=list)
+    last_end: float = 0.0  # when the newest result had come out
+
+
+class Chunks(Generic[S]):
     def __init__(self, token2wav: Token2WavLike, clock: Callable[[], float]) -> None:
-        self.token2wav, self.clock = token2wav, clock
-        self.seconds = 0.0  # that chunks took
-        self._jobs: dict[bool, list[Job]] = {True: [], False: []}  # by whether they are urgent
-        self._heard_at = {True: 0.0, False: 0.0}  # when the last of them had come out
+        self.token2wav = token2wav
+        self.clock = clock
+        self.seconds = 0.0  # spent computing
+        self._urgent: BatchQueue[S] = BatchQueue(urgent=True)
+        self._later: BatchQueue[S] = BatchQueue(urgent=False)
 
     def __bool__(self) -> bool:
-        """Whether any are on their way."""
-        return any(self._jobs.values())
+        """Whether any are being computed."""
+        return bool(self._urgent.batches or self._later.batches)
 
     @property
-    def first(self) -> bool:
-        """Whether first ones of streams are."""
-        return bool(self._jobs[True])
+    def urgent(self) -> bool:
+        """Whether first chunks of streams are being computed."""
+        return bool(self._urgent.batches)
 
-    def due(self, running: Sequence[Session]) -> list[Session]:
-        """Sessions whose next chunk can be computed now, in one call. Another call is queued behind
-        one on its way if it is full: then a GPU never waits for the host."""
+    def choose(self, ready: Iterable[S]) -> list[S]:
+        """Those whose chunk is computed next, in one call; none, if all must wait.
+
+        A second batch is queued behind a running one only if the first was full: the GPU then
+        never waits for the host, and chunks that come soon can still share a call.
+        """
         now = self.clock()
-        jobs = itertools.chain(*self._jobs.values())
-        taken = {session for job in jobs for session, _ in job.utterances}
-        ready = [s for s in running if s not in taken and s.utterances[0].ready]
-        for session in ready:
-            session.due_since = now if session.due_since is None else session.due_since
-        ready.sort(key=lambda s: (s.slack(now), s.number))
-        for urgent in (True, False):
-            queued = len(self._jobs[urgent])
-            if queued < (1 if urgent else self.token2wav.max_in_flight):
-                chosen, left = self._fitting([s for s in ready if s.urgent == urgent])
-                if chosen and (left or not queued):
+        batches = self._urgent.batches + self._later.batches
+        taken = {source for batch in batches for source in batch.sources}
+        order = sorted(
+            (source for source in ready if source not in taken),
+            key=lambda source: (source.slack(now), source.number),
+        )
+        for queue, max_queued in ((self._urgent, 1), (self._later, self.token2wav.max_in_flight)):
+            if len(queue.batches) < max_queued:
+                chosen, left = self._batch([s for s in order if s.urgent == queue.urgent])
+                if chosen and (left or not queue.batches):
                     return chosen
         return []
 
-    def start(self, sessions: Sequence[Session]) -> None:
-        utterances = [(session, session.utterances[0]) for session in sessions]
-        urgent = sessions[0].urgent
-        self._jobs[urgent].append(self._started(utterances, urgent))
+    def start(self, sources: Sequence[S]) -> None:
+        queue = self._urgent if sources[0].urgent else self._later
+        queue.batches.append(self._started(sources, queue.urgent))
 
-    def finished(self) -> list[tuple[Session, Floats | Exception]]:
-        """What has come out since the last call."""
-        found: list[tuple[Session, Floats | Exception]] = []
-        for urgent, jobs in self._jobs.items():
-            while jobs and jobs[0].spoken.ready:
-                found += self._heard(jobs.pop(0), urgent)
-        return found
+    def finished(self) -> list[tuple[S, Floats | Exception]]:
+        """What has come out since the last call; each source has its new state."""
+        results: list[tuple[S, Floats | Exception]] = []
+        for queue in (self._urgent, self._later):
+            while queue.batches and queue.batches[0].audio.ready:
+                results += self._results(queue.batches.pop(0), queue)
+        return results
 
-    def _fitting(self, ready: Sequence[Session]) -> tuple[list[Session], int]:
-        """Those to compute next in one call, and how many are left for another."""
-        same = [s for s in ready if s.request.stream == ready[0].request.stream]
-        utterances = [session.utterances[0] for session in same]
-        states, tokens = [u.state for u in utterances], [u.due() for u in utterances]
-        room = self.token2wav.max_batch(states, tokens) if same else 0
-        return same[:room], len(same[room:])
+    def _batch(self, order: Sequence[S]) -> tuple[list[S], int]:
+        """Those to compute in one call, and how many of their kind are left for another."""
+        same = [source for source in order if source.stream == order[0].stream]
+        if not same:
+            return [], 0
+        count = self.token2wav.max_batch([s.state for s in same], [s.due() for s in same])
+        return same[:count], len(same) - count
 
-    def _started(self, utterances: list[tuple[Session, Utterance]], urgent: bool) -> Job:
-        begun = self.clock()
-        states = [u.state for _, u in utterances]
-        tokens = [u.due() for _, u in utterances]
-        final = [u.final for _, u in utterances] if utterances[0][1].stream else None
+    def _started(self, sources: Sequence[S], urgent: bool) -> Batch[S]:
+        started = self.clock()
         try:
-            spoken: PendingAudio = self.token2wav.start(states, tokens, final, urgent=urgent)
+            audio = self.token2wav.start(
+                [source.state for source in sources],
+                [source.due() for source in sources],
+                [source.final for source in sources] if sources[0].stream else None,
+                urgent=urgent,
+            )
         except Exception as error:
-            spoken = FailedAudio(error)
-        return Job(utterances, spoken, begun)
+            audio = FailedAudio(error)
+        return Batch(sources, audio, started)
 
-    def _heard(self, job: Job, urgent: bool) -> list[tuple[Session, Floats | Exception]]:
+    def _results(self, batch: Batch[S], queue: BatchQueue[S]) -> list[tuple[S, Floats | Exception]]:
         try:
-            spoken = job.spoken.get()
+            outputs = batch.audio.get()
         except Exception as error:
-            wanted = job.wanted
-            if len(job.utterances) == 1:
-                return [(session, error) for session, _ in wanted]
-            # Whoever is to blame must not take the others along.
-            alone = [self._heard(self._started([one], urgent), urgent) for one in wanted]
+            present = [source for source in batch.sources if not source.done]
+            if len(batch.sources) == 1:
+                return [(source, error) for source in present]
+            # The one that fails must not take the others along.
+            alone = [self._results(self._started([one], queue.urgent), queue) for one in present]
             return list(itertools.chain.from_iterable(alone))
         now = self.clock()
-        self.seconds += now - max(job.begun, self._heard_at[urgent])
-        self._heard_at[urgent] = now
-        by_utterance = {u: found for (_, u), found in zip(job.utterances, spoken, strict=True)}
-        heard: list[tuple[Session, Floats | Exception]] = []
-        for session, utterance in job.wanted:
-            samples, utterance.state = by_utterance[utterance]
-            heard.append((session, samples))
-        return heard
+        self.seconds += now - max(batch.started, queue.last_end)
+        queue.last_end = now
+        results: list[tuple[S, Floats | Exception]] = []
+        for source, (samples, state) in zip(batch.sources, outputs, strict=True):
+            if not source.done:
+                source.state = state
+                results.append((source, samples))
+        return results
 
 
 @dataclass(frozen=True)
 class FailedAudio:
-    """What could not even be started."""
+    """A batch that could not even be started."""
 
     error: Exception
     ready: bool = True

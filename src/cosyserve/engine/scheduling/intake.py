@@ -1,7 +1,6 @@
 """How a request comes to the scheduler's thread: a place in the queue at once, then a plan.
 
-Plans are made in threads beside the loop, so that a long text holds up nobody who speaks. Knows
-no socket.
+Plans are made in threads beside the loop, so that a long text holds up no session.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from cosyserve.contracts import SpeechRequest
 from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.scheduling.loop import Loop
 from cosyserve.engine.scheduling.scheduler import Scheduler
-from cosyserve.engine.scheduling.session import Session, Sink
+from cosyserve.engine.scheduling.session import AudioSink, Session
 from cosyserve.errors import CosyError, OverloadError
 from cosyserve.text import PieceTokenizer, TextTokenizer
 from cosyserve.text.language import Language
@@ -41,8 +40,10 @@ class Ticket:
     sink hears from the scheduler's thread.
     """
 
-    def __init__(self, intake: Intake, request: SpeechRequest, sink: Sink) -> None:
-        self._intake, self._request, self._sink = intake, request, sink
+    def __init__(self, intake: Intake, request: SpeechRequest, sink: AudioSink) -> None:
+        self._intake = intake
+        self._request = request
+        self._sink = sink
         self._session: Session | None = None
         self._pieces = PieceTokenizer(intake.tokenizer)
         self._tasks: deque[Callable[[Session], None]] = deque([self._plan])

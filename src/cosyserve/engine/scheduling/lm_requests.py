@@ -1,6 +1,6 @@
-"""From a request to what a speech LM is asked: one question per segment of the text.
+"""From a request to what a speech LM is asked: one task per segment of the text.
 
-Knows sizes and a tokenizer, no weights and no schedule.
+Sizes and a tokenizer are enough for that, so the LM may run anywhere.
 """
 
 from __future__ import annotations
@@ -8,70 +8,77 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from cosyserve.contracts import FRAMES_PER_TOKEN, LMRequest, Mode, SpeechRequest
+from cosyserve.backends.protocols import LMRequest
+from cosyserve.contracts import FRAMES_PER_TOKEN, Mode, SpeechRequest
+from cosyserve.engine.compute.limits import MAX_POSITIONS
 from cosyserve.errors import CosyError, InputError
 from cosyserve.models.config import LMConfig, ModelConfig
 from cosyserve.text import TextTokenizer, segments, spoken_text
 from cosyserve.text.numbers import Reader
 
 END_OF_PROMPT = "<|endofprompt|>"
-SEGMENT_SEEDS = 0x9E3779B9  # segments draw apart from each other, the same for the same request
+SEGMENT_SEEDS = 0x9E3779B9
 RETRY_SEEDS = 0x5851F42D4C957F2D
+
+
+def segment_seed(seed: int, number: int) -> int:
+    """Segments draw apart from each other, and the same for the same request."""
+    return seed + number * SEGMENT_SEEDS
 
 
 @dataclass(frozen=True)
 class LMTask:
-    asked: LMRequest
+    """What the LM is asked for one segment."""
+
+    request: LMRequest
     text_tokens: int  # of the segment alone, without what leads it
 
-    def attempt(self, number: int) -> LMRequest:
+    def for_attempt(self, number: int) -> LMRequest:
         """The first attempt is number 0; others draw differently."""
-        return replace(self.asked, seed=self.asked.seed + number * RETRY_SEEDS)
+        return replace(self.request, seed=self.request.seed + number * RETRY_SEEDS)
 
 
-def questions(
-    config: ModelConfig,
-    tokenizer: TextTokenizer,
-    request: SpeechRequest,
-    text: str,
-    positions: int,
-    read: Reader,
+def lm_tasks(
+    config: ModelConfig, tokenizer: TextTokenizer, request: SpeechRequest, text: str, read: Reader
 ) -> list[LMTask]:
-    """`positions` is the room that the LM has for each; none: there is nothing to say."""
+    """A task per segment; none where there is nothing to say."""
     assert config.lm
     lead, speech = prompt(request, tokenizer, config.lm.text_vocab, read)
-    most = room(config, request)
+    max_tokens = max_speech_tokens(config, request)
     parts = segments(
         text, tokenizer.length, normalize=request.normalize, language=request.language, read=read
     )
-    found = []
+    tasks = []
     for number, part in enumerate(parts):
         if not tokenizer.speaks(part):
             continue
         ids = encode(tokenizer, part, config.lm.text_vocab)
-        asked = LMRequest(
-            (*lead, *ids),
-            tuple(speech),
-            *_lengths(config.lm, len(ids), most, positions - len(lead) - len(ids) - len(speech)),
-            request.seed + number * SEGMENT_SEEDS,
-            request.sampling or config.sampling,
+        left = MAX_POSITIONS - len(lead) - len(ids) - len(speech) - 2  # start and task
+        min_tokens, limit = _lengths(config.lm, len(ids), min(max_tokens, left))
+        lm_request = LMRequest(
+            text=(*lead, *ids),
+            speech=tuple(speech),
+            min_tokens=min_tokens,
+            max_tokens=limit,
+            seed=segment_seed(request.seed, number),
+            sampling=request.sampling or config.sampling,
         )
-        found.append(LMTask(asked, len(ids)))
-    if parts and not found:
+        tasks.append(LMTask(lm_request, len(ids)))
+    if parts and not tasks:
         raise InputError("the model knows no sound for any character of the text")
-    return found
+    return tasks
 
 
-def _lengths(config: LMConfig, text_tokens: int, room: int, positions: int) -> tuple[int, int]:
-    """How many speech tokens at least and at most, where so many positions are left."""
-    least, most = (int(per_text * text_tokens) for per_text in config.speech_per_text)
-    most = min(most, room, positions - 2)  # start and task
-    if most < max(1, least // 2):
+def _lengths(config: LMConfig, text_tokens: int, limit: int) -> tuple[int, int]:
+    """How many speech tokens at least and at most, where no more than `limit` fit."""
+    min_tokens, max_tokens = (int(per_text * text_tokens) for per_text in config.speech_per_text)
+    max_tokens = min(max_tokens, limit)
+    if max_tokens < max(1, min_tokens // 2):
         raise InputError(
-            f"voice and text leave {max(0, most)} positions for speech: shorten the text or use a "
-            "shorter recording"
+            f"voice and text leave {max(0, max_tokens)} positions for speech: shorten the text or "
+            "use a shorter recording"
         )
-    return least, most
+    return min_tokens, max_tokens
 
 
 def prompt(
@@ -96,19 +103,18 @@ def encode(tokenizer: TextTokenizer, text: str, vocabulary: int) -> list[int]:
 
 
 def check_text(ids: Sequence[int], vocabulary: int) -> None:
-    """Some tokenizers also have names for speech ids: a text must not hold them."""
+    """Refuses speech ids in a text: some tokenizers have names for them."""
     if ids and max(ids) >= vocabulary:
         raise InputError(
             f"the text holds the special token {max(ids)}, which is no text: remove it"
         )
 
 
-def room(config: ModelConfig, request: SpeechRequest) -> int:
+def max_speech_tokens(config: ModelConfig, request: SpeechRequest) -> int:
     """Speech tokens that fit behind the prompt."""
     assert config.flow
-    prompt = len(request.voice.speech_tokens)
     tokens = config.flow.max_frames // FRAMES_PER_TOKEN
-    left = tokens - prompt - config.flow.encoder.lookahead
+    left = tokens - len(request.voice.speech_tokens) - config.flow.encoder.lookahead
     if left <= 0:
         raise CosyError("the voice's prompt fills the whole model")
     return left

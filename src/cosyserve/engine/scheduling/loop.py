@@ -1,7 +1,4 @@
-"""The loop that drives a scheduler: commands in between steps, sleep when there is nothing to do.
-
-Knows no process: a thread of ours runs it, or a worker's main thread.
-"""
+"""The loop that drives a scheduler: commands between steps, sleep when there is nothing to do."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
 
-class Turns(Protocol):
-    """What a loop drives: a scheduler, or a part of one that runs alone."""
+class Steppable(Protocol):
+    """What a loop drives: a scheduler, or the queue of a service."""
 
     def step(self) -> bool:
         """One turn for everybody. False: nothing to do until something arrives."""
@@ -22,22 +19,22 @@ class Turns(Protocol):
     def idle(self) -> bool: ...
 
     def check_idle(self) -> None:
-        """At rest nothing may be held."""
+        """Asserts that nothing is held at rest."""
         ...
 
 
-Driven = TypeVar("Driven", bound=Turns)
+S = TypeVar("S", bound=Steppable)
 
 log = logging.getLogger(__name__)
 
 
-class Loop(Generic[Driven]):
-    def __init__(self, scheduler: Driven, after: Callable[[], None] = lambda: None) -> None:
+class Loop(Generic[S]):
+    def __init__(self, scheduler: S, after: Callable[[], None] = lambda: None) -> None:
         """`after` is called after every step and every command."""
         self.scheduler, self._after = scheduler, after
-        self._commands: SimpleQueue[Callable[[Driven], None] | None] = SimpleQueue()
+        self._commands: SimpleQueue[Callable[[S], None] | None] = SimpleQueue()
 
-    def submit(self, command: Callable[[Driven], None]) -> None:
+    def submit(self, command: Callable[[S], None]) -> None:
         """From any thread."""
         self._commands.put(command)
 

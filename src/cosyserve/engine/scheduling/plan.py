@@ -1,7 +1,4 @@
-"""From a request to utterances: what the LM is asked, in which voice it is spoken.
-
-Knows no schedule.
-"""
+"""From a request to utterances: what the LM is asked, and in which voice it is spoken."""
 
 from __future__ import annotations
 
@@ -12,8 +9,15 @@ from cosyserve.audio import whisper_log_mel
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Mode, SpeechRequest
 from cosyserve.engine.compute.generation import Generation, WholeText
+from cosyserve.engine.compute.limits import MAX_POSITIONS
 from cosyserve.engine.compute.token2wav import Token2Wav
-from cosyserve.engine.scheduling.lm_requests import SEGMENT_SEEDS, LMTask, prompt, questions, room
+from cosyserve.engine.scheduling.lm_requests import (
+    LMTask,
+    lm_tasks,
+    max_speech_tokens,
+    prompt,
+    segment_seed,
+)
 from cosyserve.engine.scheduling.session import Utterance
 from cosyserve.errors import InputError
 from cosyserve.models.lm.bistream import TEXT_RUN, Bistream
@@ -24,76 +28,70 @@ ARRIVING_TOKENS = 1024  # of a text that arrives piece by piece
 
 
 @dataclass(frozen=True)
-class Speech:
-    """What the LM is to say: its generation by attempt, and the text ids it says."""
+class PlannedUtterance:
+    """A part of the text before it has a voice: the LM's row by attempt, and its text ids."""
 
-    make: Callable[[int], Generation]
+    generate: Callable[[int], Generation]
     text_tokens: int = 0
 
 
 def plan(
-    model: Model,
-    token2wav: Token2Wav,
-    request: SpeechRequest,
-    positions: int,
-    read: Reader = read_numbers,
+    model: Model, token2wav: Token2Wav, request: SpeechRequest, read: Reader = read_numbers
 ) -> list[Utterance]:
-    """The utterances of a request; `positions` is the room that the LM has for each."""
+    """The utterances of a request."""
     check_fits(request.voice, model)
     if request.mode is Mode.CONVERT:
-        speeches = [_converted(model, request)]
+        planned = [_conversion(model, request)]
     elif isinstance(request.text, str):
-        speeches = _spoken(model, request, request.text, positions, read)
+        planned = _whole_text(model, request, request.text, read)
     else:
-        speeches = [_arriving(model, request, positions, read)]
-    if not speeches:
+        planned = [_arriving_text(model, request, read)]
+    if not planned:
         raise InputError("there is nothing to say in the text")
     return [
         Utterance(
-            speech.make(0),
+            part.generate,
             token2wav.begin(
                 request.voice,
                 with_prompt=request.mode is not Mode.PRESET,
-                seed=request.seed + number * SEGMENT_SEEDS,
+                seed=segment_seed(request.seed, number),
                 speed=request.speed,
             ),
-            request.stream,
-            speech.make,
-            speech.text_tokens,
+            stream=request.stream,
+            text_tokens=part.text_tokens,
         )
-        for number, speech in enumerate(speeches)
+        for number, part in enumerate(planned)
     ]
 
 
-def _spoken(
-    model: Model, request: SpeechRequest, text: str, positions: int, read: Reader
-) -> list[Speech]:
+def _whole_text(
+    model: Model, request: SpeechRequest, text: str, read: Reader
+) -> list[PlannedUtterance]:
     lm, tokenizer = model.need_lm()
     model.need_token2wav()
 
-    def spoken(question: LMTask) -> Speech:
-        return Speech(
-            lambda attempt: Generation.of(lm.config, question.attempt(attempt)),
-            question.text_tokens,
+    def planned(task: LMTask) -> PlannedUtterance:
+        return PlannedUtterance(
+            lambda attempt: Generation.from_request(lm.config, task.for_attempt(attempt)),
+            task.text_tokens,
         )
 
-    found = questions(model.config, tokenizer, request, text, positions, read)
-    return [spoken(question) for question in found]
+    return [planned(task) for task in lm_tasks(model.config, tokenizer, request, text, read)]
 
 
-def _arriving(model: Model, request: SpeechRequest, positions: int, read: Reader) -> Speech:
+def _arriving_text(model: Model, request: SpeechRequest, read: Reader) -> PlannedUtterance:
     lm, tokenizer = model.need_lm()
     lead, speech = prompt(request, tokenizer, lm.config.text_vocab, read)
     taken = len(lead) + len(speech) + ARRIVING_TOKENS + ARRIVING_TOKENS // TEXT_RUN + TEXT_RUN
-    most = min(room(model.config, request), positions - taken)
-    if most <= 0:
+    max_tokens = min(max_speech_tokens(model.config, request), MAX_POSITIONS - taken)
+    if max_tokens <= 0:
         raise InputError("the voice leaves no room for text: use a shorter recording")
-    return Speech(
+    return PlannedUtterance(
         lambda attempt: Generation(
-            Bistream(lm.config, lead, speech),
-            request.seed,
-            request.sampling or model.config.sampling,
-            most,
+            text=Bistream(lm.config, lead, speech),
+            seed=request.seed,
+            sampling=request.sampling or model.config.sampling,
+            max_tokens=max_tokens,
         )
     )
 
@@ -107,21 +105,21 @@ def check_arrived(text_tokens: int) -> None:
         )
 
 
-def _converted(model: Model, request: SpeechRequest) -> Speech:
+def _conversion(model: Model, request: SpeechRequest) -> PlannedUtterance:
     """No LM: the tokens of a recording, ready from the start."""
     assert request.source is not None
     lm, _ = model.need_lm()
     tokenizer, _ = model.need_prompt_encoders()
     tokens = tokenizer(whisper_log_mel(request.source)).tolist()
-    if not tokens or len(tokens) > room(model.config, request):
+    if not tokens or len(tokens) > max_speech_tokens(model.config, request):
         raise InputError("the source recording is empty, or too long to convert at once: cut it")
-    return Speech(
+    return PlannedUtterance(
         lambda attempt: Generation(
-            WholeText(lm.config, [], 0),
-            0,
-            model.config.sampling,
-            len(tokens),
-            tokens,
+            text=WholeText(lm.config, [], min_tokens=0),
+            seed=0,
+            sampling=model.config.sampling,
+            max_tokens=len(tokens),
+            tokens=tokens,
             finish="stop",
         )
     )

@@ -1,82 +1,56 @@
 """A session: one request and all of its state, until its last chunk or its end by force.
 
-Knows no other session. A long text is several utterances, spoken one after another.
+A long text is several utterances, spoken one after another.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Floats, SpeechRequest
+from cosyserve.contracts import AudioChunk, Floats, SpeechRequest
 from cosyserve.engine.compute.generation import Generation
-from cosyserve.engine.compute.hops import NEVER, hop_ends, is_last
+from cosyserve.engine.compute.limits import BUFFERED_SECONDS, OFFLINE_SLACK
+from cosyserve.engine.compute.playback import Playback
 from cosyserve.engine.compute.token2wav import Token2WavState
+from cosyserve.engine.scheduling.take import Take
 from cosyserve.errors import CosyError
 
-WHOLE_SLACK = 0.5  # seconds that a whole text may wait for its voice: a listener may have less
-SATED = 0.5  # seconds of audio that let a listener wait for the LM
-
-Sink = Callable[[AudioChunk | CosyError], None]
+AudioSink = Callable[[AudioChunk | CosyError], None]
 
 
-@dataclass(eq=False)
 class Utterance:
     """A part of the text on its way from the LM to samples."""
 
-    generation: Generation
-    state: Token2WavState
-    stream: bool
-    make: Callable[[int], Generation]  # the generation of another attempt
-    text_tokens: int = 0
-    spoken: int = 0  # tokens turned into audio
-    loudest: float = 0.0
-    _ends: Iterator[int] = field(init=False)
-    _end: int = field(init=False)
-    _fresh: Token2WavState = field(init=False)
+    def __init__(
+        self,
+        generate: Callable[[int], Generation],
+        state: Token2WavState,
+        *,
+        stream: bool,
+        text_tokens: int = 0,
+    ) -> None:
+        """`generate`: the row of the LM for an attempt, the first being 0."""
+        self.text_tokens = text_tokens
+        self._generate = generate
+        self._initial_state = state
+        self._stream = stream
+        self.begin(attempt=0)
 
-    def __post_init__(self) -> None:
-        self._fresh = self.state
-        self._ends = hop_ends(self.state.prompt_tokens, self.state.grid, self.state.hop)
-        self._end = next(self._ends)
-
-    def begin_again(self, attempt: int) -> None:
-        """As if nothing had been computed, with another seed."""
-        self.generation, self.state = self.make(attempt), self._fresh
-        self.spoken, self.loudest = 0, 0.0
-        self.__post_init__()
-
-    @property
-    def ready(self) -> bool:
-        """Enough tokens for the next chunk."""
-        if self.generation.finish is not None:
-            return True
-        return len(self.generation.tokens) >= self._needed
-
-    @property
-    def final(self) -> bool:
-        """Whether the next chunk is the last."""
-        generation = self.generation
-        return is_last(len(generation.tokens), self._needed, generation.finish)
-
-    @property
-    def _needed(self) -> int:
-        """Tokens for another chunk that is not the last."""
-        return self._end + self.state.lookahead if self.stream else NEVER
-
-    def due(self) -> list[int]:
-        """All tokens that the next chunk is computed from."""
-        tokens = self.generation.tokens
-        return tokens if self.final else tokens[: self._needed]
-
-    def advanced(self) -> int:
-        """The chunk was spoken -> the tokens that it took."""
-        reached = len(self.generation.tokens) if self.final else self._end
-        count, self.spoken = reached - self.spoken, reached
-        while not self.final and self._end <= self.spoken:
-            self._end = next(self._ends)
-        return count
+    def begin(self, attempt: int) -> None:
+        """From the start; nothing is left of earlier attempts."""
+        state = self._initial_state
+        self.generation = self._generate(attempt)
+        self.state = state
+        self.take = Take(
+            self.generation,
+            stream=self._stream,
+            prompt_tokens=state.prompt_tokens,
+            grid=state.grid,
+            lookahead=state.lookahead,
+            hop=state.hop,
+        )
 
 
 _numbers = itertools.count()
@@ -87,41 +61,62 @@ class Session:
     """Without utterances, it is still being planned."""
 
     request: SpeechRequest
-    sink: Sink
-    utterances: list[Utterance] = field(default_factory=list)  # the first is the one being voiced
+    sink: AudioSink
+    utterances: list[Utterance] = field(default_factory=list)  # the first is the one being spoken
     number: int = field(default_factory=lambda: next(_numbers))
-    chunks: int = 0
-    samples: int = 0
+    playback: Playback = field(default_factory=Playback)
     text_tokens: int = 0
-    first_sent: float | None = None
-    due_since: float | None = None  # that its next chunk can be computed
+    ready_since: float | None = None  # when its next chunk could be computed
     attempts: int = 0
     done: bool = False
 
     @property
+    def take(self) -> Take:
+        return self.utterances[0].take
+
+    @property
+    def state(self) -> Token2WavState:
+        return self.utterances[0].state
+
+    @state.setter
+    def state(self, state: Token2WavState) -> None:
+        self.utterances[0].state = state
+
+    @property
+    def stream(self) -> bool:
+        return self.request.stream
+
+    @property
+    def final(self) -> bool:
+        return self.take.final
+
+    def due(self) -> list[int]:
+        return self.take.due()
+
+    @property
     def urgent(self) -> bool:
         """Whether somebody waits for a first sound."""
-        return self.request.stream and self.first_sent is None
+        return self.stream and not self.playback.chunks
+
+    @property
+    def first_attempt(self) -> bool:
+        """Whether another attempt would not be noticed."""
+        return not (self.playback.chunks or self.attempts)
 
     def slack(self, now: float) -> float:
-        """Seconds of audio that a listener still has, or that a whole text may wait."""
-        if not self.request.stream:
-            return WHOLE_SLACK - (0.0 if self.due_since is None else now - self.due_since)
-        played = 0.0 if self.first_sent is None else now - self.first_sent
-        return self.samples / SAMPLE_RATE - played
+        """Seconds of audio that the listener still has, or that a whole text may wait."""
+        if self.stream:
+            return self.playback.slack(now)
+        return OFFLINE_SLACK - (0.0 if self.ready_since is None else now - self.ready_since)
 
-    def sated(self, now: float) -> bool:
-        return self.request.stream and self.slack(now) > SATED
+    def buffered(self, now: float) -> bool:
+        """Whether the listener has enough to wait for the LM."""
+        return self.stream and self.slack(now) > BUFFERED_SECONDS
 
-    def send(self, samples: Floats, tokens: int, now: float, last: bool) -> None:
+    def send(self, samples: Floats, tokens: int, now: float, *, last: bool) -> None:
         finish = self.utterances[0].generation.finish if last else None
-        start = self.samples / SAMPLE_RATE
-        text_tokens = self.text_tokens if last else 0
-        chunk = AudioChunk(samples, self.chunks, start, tokens, finish, text_tokens)
-        self.chunks, self.samples = self.chunks + 1, self.samples + len(samples)
-        if self.first_sent is None:
-            self.first_sent = now
-        self.due_since = None
+        chunk = self.playback.send(samples, tokens, now, finish, self.text_tokens)
+        self.ready_since = None
         self.done = last
         self.sink(chunk)
 

@@ -1,4 +1,4 @@
-"""The speech LM alone, for many requests at once. Knows no text and no audio."""
+"""The speech LM as a service, for many requests at once."""
 
 from __future__ import annotations
 
@@ -8,148 +8,156 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
-from cosyserve.contracts import LMRequest, SpeechTokens
+from cosyserve.backends.protocols import LMRequest, SpeechTokens
+from cosyserve.contracts import MAX_WAITING
 from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.compute.generation import Generation
+from cosyserve.engine.compute.limits import MAX_POSITIONS
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.profile import CPU_SLOTS
 from cosyserve.engine.compute.warm_up import warm_up
-from cosyserve.engine.scheduling.scheduler import POSITIONS, WAITING, Rows
+from cosyserve.engine.scheduling.scheduler import LMLike
 from cosyserve.engine.split.service import Leave, ServiceThread
 from cosyserve.errors import CosyError, InputError, OverloadError
 from cosyserve.models.config import LMConfig
 from cosyserve.models.lm.lm import SpeechLM
 
-Sink = Callable[[SpeechTokens | CosyError], None]
+TokenSink = Callable[[SpeechTokens | CosyError], None]
 
 
 @dataclass(eq=False)
-class Asked:
-    """A request on its way; `due` is the count of tokens at which the next piece is sent. One that
-    is content has its first piece and has not come back for more."""
+class PendingLMRequest:
+    """A request that waits or runs. A paused one has its first tokens and has not come back for
+    more."""
 
     request: LMRequest
-    sink: Sink
+    sink: TokenSink
     row: Generation
-    due: int
+    due: int  # count of tokens at which the next ones are sent
     sent: int = 0
-    content: bool = False
+    paused: bool = False
 
 
 class LMQueue:
-    """Requests that wait for a row, and those that have one. While it is content, the LM rests:
-    first audio is made of what it has said, often by the same processor."""
+    """Requests that wait for a row, and those that have one. While its only request is paused, the
+    LM pauses: first audio is made of what it has drawn, often by the same processor."""
 
-    def __init__(self, lm: Rows, config: LMConfig, *, slots: int, waiting: int) -> None:
-        self.lm, self.config = lm, config
-        self.slots, self.limit = slots, waiting
-        self.waiting: deque[Asked] = deque()
-        self.running: list[Asked] = []
+    def __init__(self, lm: LMLike, config: LMConfig, *, slots: int, max_waiting: int) -> None:
+        self.lm = lm
+        self.config = config
+        self.slots = slots
+        self.max_waiting = max_waiting
+        self.waiting: deque[PendingLMRequest] = deque()
+        self.running: list[PendingLMRequest] = []
 
-    def open(self, request: LMRequest, sink: Sink) -> Asked:
+    def open(self, request: LMRequest, sink: TokenSink) -> PendingLMRequest:
         self._check(request)
-        if len(self.waiting) + len(self.running) >= self.limit + self.slots:
+        if len(self.waiting) + len(self.running) >= self.max_waiting + self.slots:
             wait = 1.0 + len(self.waiting) / self.slots
             raise OverloadError(f"{len(self.waiting)} requests wait for the LM already", wait)
-        asked = Asked(request, sink, Generation.of(self.config, request), request.first_chunk)
-        self.waiting.append(asked)
-        return asked
+        row = Generation.from_request(self.config, request)
+        pending = PendingLMRequest(request, sink, row, due=request.first_chunk)
+        self.waiting.append(pending)
+        return pending
 
-    def cancel(self, asked: Asked) -> None:
-        if asked in self.waiting:
-            self.waiting.remove(asked)
-        if asked in self.running:
-            self.running.remove(asked)
-            self.lm.leave(asked.row)
+    def cancel(self, pending: PendingLMRequest) -> None:
+        if pending in self.waiting:
+            self.waiting.remove(pending)
+        if pending in self.running:
+            self.running.remove(pending)
+            self.lm.leave(pending.row)
 
-    def go_on(self, asked: Asked) -> None:
-        asked.content = False
+    def resume(self, pending: PendingLMRequest) -> None:
+        pending.paused = False
 
     def step(self) -> bool:
         while self.waiting and self.lm.free:
-            asked = self.waiting.popleft()
-            self.lm.join(asked.row)
-            self.running.append(asked)
-        if self.content:
+            pending = self.waiting.popleft()
+            self.lm.join(pending.row)
+            self.running.append(pending)
+        if self.paused:
             return False
         try:
             worked = self.lm.step()
         except Exception as error:
             reason = client_error(error)
-            for asked in list(self.running):
-                self.cancel(asked)
-                asked.sink(reason)
+            for pending in list(self.running):
+                self.cancel(pending)
+                pending.sink(reason)
             return True
-        for asked in list(self.running):
-            self._tell(asked)
+        for pending in list(self.running):
+            self._send(pending)
         return worked
 
     @property
-    def content(self) -> bool:
-        """Whether there is but one request, and it has what it wants."""
-        return [asked.content for asked in self.running] == [True]
+    def paused(self) -> bool:
+        """Whether there is but one request, and it has what it needs."""
+        return [pending.paused for pending in self.running] == [True]
 
     @property
     def idle(self) -> bool:
         return not (self.running or self.waiting)
 
     def check_idle(self) -> None:
-        assert not self.lm.rows, "rows of the LM are taken, but nobody asked"
+        assert not self.lm.rows, "rows of the LM are taken, but no request is open"
 
-    def _tell(self, asked: Asked) -> None:
-        row = asked.row
+    def _send(self, pending: PendingLMRequest) -> None:
+        row = pending.row
         if row.finish is not None:
-            self.cancel(asked)
-        elif len(row.tokens) < asked.due:
+            self.cancel(pending)
+        elif len(row.tokens) < pending.due:
             return
-        asked.content = asked.content or not asked.sent
-        ids = tuple(row.tokens[asked.sent :])
-        log_probs = tuple((row.log_probs or ())[asked.sent :])
-        asked.sent = len(row.tokens)
-        asked.due = asked.sent + asked.request.chunk
-        asked.sink(SpeechTokens(ids, row.finish, log_probs))
+        pending.paused = pending.paused or not pending.sent
+        ids = tuple(row.tokens[pending.sent :])
+        log_probs = tuple((row.log_probs or ())[pending.sent :])
+        pending.sent = len(row.tokens)
+        pending.due = pending.sent + pending.request.chunk
+        pending.sink(SpeechTokens(ids, row.finish, log_probs))
 
     def _check(self, request: LMRequest) -> None:
         config = self.config
-        for what, ids, size in (
+        for name, ids, size in (
             ("text", request.text, config.text_vocab),
             ("speech", request.speech, config.speech_tokens),
         ):
             if ids and not 0 <= min(ids) <= max(ids) < size:
-                raise InputError(f"{what} ids must be 0..{size - 1}, got {min(ids)}..{max(ids)}")
-        taken = 2 + len(request.text) + len(request.speech)
-        if not 1 <= request.max_tokens <= POSITIONS - taken:
+                raise InputError(f"{name} ids must be 0..{size - 1}, got {min(ids)}..{max(ids)}")
+        prompt = 2 + len(request.text) + len(request.speech)
+        if not 1 <= request.max_tokens <= MAX_POSITIONS - prompt:
             raise InputError(
-                f"between 1 and {POSITIONS - taken} tokens can follow a prompt of {taken}, "
+                f"between 1 and {MAX_POSITIONS - prompt} tokens can follow a prompt of {prompt}, "
                 f"{request.max_tokens} are asked for"
             )
 
 
 class LMService:
-    """Implements `contracts.LMBackend`."""
+    """Implements `LMBackend`."""
 
-    def __init__(self, lm: SpeechLM, *, slots: int = CPU_SLOTS, waiting: int = WAITING) -> None:
-        rows = LMRunner(lm, slots, POSITIONS)
-        warm_up({"speech LM": rows}, slots)
-        self.queue = LMQueue(rows, lm.config, slots=slots, waiting=waiting)
-        self._alone = ServiceThread(self.queue, "lm")
+    def __init__(
+        self, lm: SpeechLM, *, slots: int = CPU_SLOTS, max_waiting: int = MAX_WAITING
+    ) -> None:
+        runner = LMRunner(lm, slots, MAX_POSITIONS)
+        warm_up({"speech LM": runner}, slots)
+        self.queue = LMQueue(runner, lm.config, slots=slots, max_waiting=max_waiting)
+        self._thread = ServiceThread(self.queue, "lm")
 
     async def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
-        """May rest after the first piece, until it is asked for the next."""
-        entered: list[Asked] = []
+        """Tokens as they are drawn. The LM may pause after the first ones, until the next are asked
+        for."""
+        opened: list[PendingLMRequest] = []
 
-        def enter(queue: LMQueue, sink: Sink) -> Leave[LMQueue]:
-            asked = queue.open(request, sink)
-            entered.append(asked)
-            return lambda queue: queue.cancel(asked)
+        def enter(queue: LMQueue, sink: TokenSink) -> Leave[LMQueue]:
+            pending = queue.open(request, sink)
+            opened.append(pending)
+            return lambda queue: queue.cancel(pending)
 
-        async with aclosing(self._alone.listen(enter)) as pieces:
+        async with aclosing(self._thread.listen(enter)) as pieces:
             async for piece in pieces:
                 yield piece
                 if piece.finish is not None:
                     return
-                if entered:
-                    self._alone.tell(partial(LMQueue.go_on, asked=entered.pop()))
+                if opened:
+                    self._thread.submit(partial(LMQueue.resume, pending=opened.pop()))
 
     async def close(self) -> None:
-        await self._alone.close()
+        await self._thread.close()

@@ -1,84 +1,85 @@
 """Speaks with any speech LM and any token2wav, each of which may run anywhere.
 
-Knows no weights, no process and no protocol: only what the two are asked, and when. The speech is
-that of the engine in one process.
+It holds the same `Take` as the scheduler, so that the speech is that of the engine in one process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
+from cosyserve.backends.protocols import LMBackend, LMRequest, Token2WavBackend
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import (
-    SAMPLE_RATE,
-    AudioChunk,
-    FinishReason,
-    Floats,
-    LMBackend,
-    LMRequest,
-    Mode,
-    SpeechRequest,
-    Token2WavBackend,
-)
-from cosyserve.engine.compute.hops import HOP_TOKENS, NEVER, hop_ends, is_last
-from cosyserve.engine.scheduling.lm_requests import SEGMENT_SEEDS, LMTask, questions
-from cosyserve.engine.scheduling.scheduler import POSITIONS, SILENCE
-from cosyserve.errors import CosyError, InputError, WorkerError
+from cosyserve.contracts import AudioChunk, FinishReason, Mode, SpeechRequest
+from cosyserve.engine.compute.hops import HOP_TOKENS, NEVER
+from cosyserve.engine.compute.playback import Playback
+from cosyserve.engine.scheduling.lm_requests import LMTask, lm_tasks, segment_seed
+from cosyserve.engine.scheduling.take import Take, UnusableTakeError
+from cosyserve.errors import InputError, WorkerError
 from cosyserve.text.numbers import Reader, read_numbers
 from cosyserve.voices.enroll import check_fits
 
-PATIENCE = 60.0  # seconds without a token or a chunk, after which a backend counts as stuck
-
-
-class HopelessError(CosyError):
-    """An utterance that can't be voiced; another attempt may go better."""
+BACKEND_TIMEOUT = 60.0  # seconds without a token or a chunk, after which a backend counts as stuck
 
 
 @dataclass(eq=False)
-class Said:
-    """What the LM has said so far of an utterance."""
+class TokenStream:
+    """Tokens that the LM has drawn so far for an utterance."""
 
-    asked: LMRequest
+    request: LMRequest
     tokens: list[int] = field(default_factory=list)
     finish: FinishReason | None = None
     error: Exception | None = None
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    updated: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def listen(self, lm: LMBackend, heard: asyncio.Event) -> None:
-        """`heard`: first audio was made. Before that no more is asked for than it needs, so that
-        the LM may leave the processor to it."""
+    async def receive(self, lm: LMBackend, first_audio: asyncio.Event) -> None:
+        """Until the LM is done. Before the first audio was made, no more tokens are asked for than
+        it needs, so that the LM may leave the processor to it."""
         try:
-            async with aclosing(lm.generate(self.asked)) as pieces:
+            async with aclosing(lm.generate(self.request)) as pieces:
                 async for piece in pieces:
                     self.tokens += piece.ids
                     self.finish = piece.finish
-                    self.news.set()
-                    if self.finish is None and len(self.tokens) >= self.asked.first_chunk:
-                        await heard.wait()
+                    self.updated.set()
+                    if self.finish is None and len(self.tokens) >= self.request.first_chunk:
+                        await first_audio.wait()
         except Exception as error:
             self.error = error
         else:
             if self.finish is None:
                 self.error = WorkerError("the speech LM left in the middle of the speech")
-        self.news.set()
+        self.updated.set()
 
-    async def reaches(self, count: int) -> None:
-        """Returns when there are so many tokens, or all."""
+    async def wait_for(self, count: int) -> None:
+        """Until there are so many tokens, or all."""
         while self.finish is None and len(self.tokens) < count:
             if self.error:
                 raise self.error
-            self.news.clear()
-            async with _patience("speech LM"):
-                await self.news.wait()
+            self.updated.clear()
+            async with _timeout("speech LM"):
+                await self.updated.wait()
+
+
+@dataclass(eq=False)
+class SplitSession:
+    """One request, and what was sent of it."""
+
+    request: SpeechRequest
+    text_tokens: int
+    playback: Playback = field(default_factory=Playback)
+    attempts: int = 0
+    first_audio: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def first_attempt(self) -> bool:
+        return not (self.playback.chunks or self.attempts)
 
 
 class SplitEngine:
-    """`open` is that of `contracts.Engine`."""
+    """Its `open` is that of `contracts.Engine`."""
 
     def __init__(
         self,
@@ -90,35 +91,40 @@ class SplitEngine:
         """`model` needs no weights: sizes and a text tokenizer are enough."""
         assert model.text_tokenizer
         assert model.config.flow
-        self.model, self.lm, self.token2wav = model, lm, token2wav
-        self._tokenizer, self._flow, self._read = model.text_tokenizer, model.config.flow, read
+        self.model = model
+        self.lm = lm
+        self.token2wav = token2wav
+        self._tokenizer = model.text_tokenizer
+        self._flow = model.config.flow
+        self._read = read
 
     async def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
         """Chunks in order. Closing the iterator cancels the session, here and in both backends."""
-        asked = await asyncio.to_thread(self._plan, request)
-        session = Session(request, sum(question.text_tokens for question in asked))
-        said = [Said(self._paced(request, question.attempt(0))) for question in asked]
-        listening = [asyncio.create_task(_in_turn(self.lm, said, session.heard))]
+        tasks = await asyncio.to_thread(self._plan, request)
+        session = SplitSession(request, sum(task.text_tokens for task in tasks))
+        streams = [self._token_stream(request, task, 0) for task in tasks]
+        receivers = [asyncio.create_task(_receive_all(self.lm, streams, session.first_audio))]
         try:
-            for number, question in enumerate(asked):
-                last = number == len(asked) - 1
+            for number, task in enumerate(tasks):
+                last = number == len(tasks) - 1
                 try:
-                    async with aclosing(self._utter(session, said[number], number, last)) as spoken:
-                        async for chunk in spoken:
+                    async with aclosing(self._speak(session, streams[number], number, last)) as out:
+                        async for chunk in out:
                             yield chunk
-                except HopelessError:
-                    if session.chunks:
+                except UnusableTakeError:
+                    if not session.first_attempt:
                         raise
-                    again = Said(self._paced(request, question.attempt(1)))
-                    listening.append(asyncio.create_task(again.listen(self.lm, session.heard)))
                     session.attempts += 1
-                    async with aclosing(self._utter(session, again, number, last)) as spoken:
-                        async for chunk in spoken:
+                    again = self._token_stream(request, task, session.attempts)
+                    receiver = again.receive(self.lm, session.first_audio)
+                    receivers.append(asyncio.create_task(receiver))
+                    async with aclosing(self._speak(session, again, number, last)) as out:
+                        async for chunk in out:
                             yield chunk
         finally:
-            for task in listening:
-                task.cancel()
-            await asyncio.gather(*listening, return_exceptions=True)
+            for receiving in receivers:
+                receiving.cancel()
+            await asyncio.gather(*receivers, return_exceptions=True)
 
     async def close(self) -> None:
         await self.lm.close()
@@ -128,100 +134,72 @@ class SplitEngine:
         if request.mode is Mode.CONVERT or not isinstance(request.text, str):
             raise InputError("neither 'convert' nor text in pieces is possible with this engine")
         check_fits(request.voice, self.model)
-        asked = questions(
-            self.model.config, self._tokenizer, request, request.text, POSITIONS, self._read
-        )
-        if not asked:
+        config = self.model.config
+        tasks = lm_tasks(config, self._tokenizer, request, request.text, self._read)
+        if not tasks:
             raise InputError("there is nothing to say in the text")
-        return asked
+        return tasks
 
-    def _paced(self, request: SpeechRequest, asked: LMRequest) -> LMRequest:
+    def _take(self, stream: TokenStream, request: SpeechRequest) -> Take:
+        prompt_tokens = len(request.voice.speech_tokens) - request.voice.flow_start
+        return Take(
+            stream,
+            stream=request.stream,
+            prompt_tokens=0 if request.mode is Mode.PRESET else prompt_tokens,
+            grid=self._flow.grid,
+            lookahead=self._flow.encoder.lookahead,
+            hop=HOP_TOKENS,
+        )
+
+    def _token_stream(self, request: SpeechRequest, task: LMTask, attempt: int) -> TokenStream:
         """Tokens are wanted when a chunk can be made of them."""
-        if not request.stream:
-            return replace(asked, first_chunk=NEVER)
-        first = next(hop_ends(self._prompt_tokens(request), self._flow.grid))
-        return replace(asked, first_chunk=first + self._flow.encoder.lookahead, chunk=HOP_TOKENS)
+        stream = TokenStream(task.for_attempt(attempt))
+        first_chunk = self._take(stream, request).needed
+        chunk = HOP_TOKENS if first_chunk < NEVER else 1
+        stream.request = replace(stream.request, first_chunk=first_chunk, chunk=chunk)
+        return stream
 
-    def _prompt_tokens(self, request: SpeechRequest) -> int:
-        """Of the flow."""
-        if request.mode is Mode.PRESET:
-            return 0
-        return len(request.voice.speech_tokens) - request.voice.flow_start
-
-    async def _utter(
-        self, session: Session, said: Said, number: int, last: bool
+    async def _speak(
+        self, session: SplitSession, tokens: TokenStream, number: int, last: bool
     ) -> AsyncGenerator[AudioChunk, None]:
-        request, lookahead = session.request, self._flow.encoder.lookahead
+        request = session.request
+        take = self._take(tokens, request)
         stream = self.token2wav.begin(
             request.voice,
             with_prompt=request.mode is not Mode.PRESET,
-            seed=request.seed + number * SEGMENT_SEEDS,
+            seed=segment_seed(request.seed, number),
             speed=request.speed,
             stream=request.stream,
         )
-        loudest, spoken = 0.0, 0
+        final = False
         try:
-            for end in hop_ends(self._prompt_tokens(request), self._flow.grid):
-                needed = end + lookahead if request.stream else NEVER
-                await said.reaches(needed)
-                final = is_last(len(said.tokens), needed, said.finish)
-                if final:
-                    session.check(said)
-                tokens = said.tokens if final else said.tokens[:needed]
-                async with _patience("token2wav"):
-                    samples = await stream.advance(tokens, final=final)
-                loudest = max(loudest, float(np.abs(samples).max(initial=0.0)))
-                if final and loudest < SILENCE:
-                    raise HopelessError("the model was silent: try another seed or voice")
-                reached = len(tokens) if final else end
-                finish = said.finish if final and last else None
-                yield session.chunk(samples, reached - spoken, finish)
-                spoken = reached
-                if final:
-                    return
+            while not final:
+                await tokens.wait_for(take.needed)
+                take.check(first=session.first_attempt)
+                final = take.final
+                async with _timeout("token2wav"):
+                    samples = await stream.advance(take.due(), final=final)
+                count = take.advance(samples)
+                finish = tokens.finish if final and last else None
+                session.first_audio.set()
+                now = time.monotonic()
+                yield session.playback.send(samples, count, now, finish, session.text_tokens)
         finally:
             await asyncio.shield(stream.close())
 
 
-@dataclass
-class Session:
-    """What was sent of a request."""
-
-    request: SpeechRequest
-    text_tokens: int
-    chunks: int = 0
-    samples: int = 0
-    attempts: int = 0
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def check(self, said: Said) -> None:
-        """Whether the LM's work can be voiced."""
-        if said.finish == "error":
-            raise HopelessError("the speech LM computed NaN: its weights are broken")
-        if said.finish is not None and not said.tokens:
-            raise HopelessError("the model ended before it said anything")
-        if said.finish == "length" and not self.chunks and not self.attempts:
-            raise HopelessError("the model never came to an end")
-
-    def chunk(self, samples: Floats, tokens: int, finish: FinishReason | None) -> AudioChunk:
-        self.heard.set()
-        text_tokens = self.text_tokens if finish else 0
-        start = self.samples / SAMPLE_RATE
-        made = AudioChunk(samples, self.chunks, start, tokens, finish, text_tokens)
-        self.chunks, self.samples = self.chunks + 1, self.samples + len(samples)
-        return made
-
-
-async def _in_turn(lm: LMBackend, said: list[Said], heard: asyncio.Event) -> None:
-    """The LM may run ahead of the voice: one utterance of a session at a time."""
-    for utterance in said:
-        await utterance.listen(lm, heard)
+async def _receive_all(
+    lm: LMBackend, streams: list[TokenStream], first_audio: asyncio.Event
+) -> None:
+    """The LM may run ahead of the audio: one utterance of a session at a time."""
+    for stream in streams:
+        await stream.receive(lm, first_audio)
 
 
 @asynccontextmanager
-async def _patience(who: str) -> AsyncGenerator[None, None]:
+async def _timeout(backend: str) -> AsyncGenerator[None, None]:
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(BACKEND_TIMEOUT):
             yield
     except TimeoutError:
-        raise WorkerError(f"the {who} was silent for {PATIENCE:g} s") from None
+        raise WorkerError(f"the {backend} was silent for {BACKEND_TIMEOUT:g} s") from None

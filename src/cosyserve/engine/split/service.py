@@ -1,7 +1,4 @@
-"""A part of the engine that runs alone: its loop is a thread, its listeners are asynchronous.
-
-Knows no LM and no audio.
-"""
+"""A part of the engine as a service: its loop is a thread, those who ask are asynchronous."""
 
 from __future__ import annotations
 
@@ -12,54 +9,54 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from cosyserve.engine.compute.errors import client_error
-from cosyserve.engine.scheduling.loop import Driven, Loop
+from cosyserve.engine.scheduling.loop import Loop, S
 from cosyserve.errors import CosyError
 
 Item = TypeVar("Item")
-Leave = Callable[[Driven], None]
+Leave = Callable[[S], None]
 
 
-class ServiceThread(Generic[Driven]):
-    def __init__(self, part: Driven, name: str) -> None:
+class ServiceThread(Generic[S]):
+    def __init__(self, part: S, name: str) -> None:
         self.part = part
         self._loop = Loop(part)
         self._thread = threading.Thread(target=self._loop.run, name=name, daemon=True)
         self._thread.start()
 
     async def listen(
-        self, enter: Callable[[Driven, Callable[[Item | CosyError], None]], Leave[Driven]]
+        self, enter: Callable[[S, Callable[[Item | CosyError], None]], Leave[S]]
     ) -> AsyncGenerator[Item, None]:
-        """What the sink given to `enter` hears. It returns what frees all that it took, which is
-        called when nobody listens any more."""
-        here = asyncio.get_running_loop()
-        found: asyncio.Queue[Item | CosyError] = asyncio.Queue()
-        entered: list[Leave[Driven]] = []
+        """Items that the part sends to the sink given to `enter`, which returns what frees all
+        that it took: that is called when the iterator is closed."""
+        event_loop = asyncio.get_running_loop()
+        items: asyncio.Queue[Item | CosyError] = asyncio.Queue()
+        entered: list[Leave[S]] = []
 
         def sink(item: Item | CosyError) -> None:
-            with suppress(RuntimeError):  # the listener's loop is over
-                here.call_soon_threadsafe(found.put_nowait, item)
+            with suppress(RuntimeError):  # the caller's event loop is over
+                event_loop.call_soon_threadsafe(items.put_nowait, item)
 
-        def come(part: Driven) -> None:
+        def join(part: S) -> None:
             try:
                 entered.append(enter(part, sink))
-            except Exception as error:  # whoever asked must hear of it, not wait for ever
+            except Exception as error:  # the caller must not wait for ever
                 sink(client_error(error))
 
-        def go(part: Driven) -> None:
+        def leave_all(part: S) -> None:
             for leave in entered:
                 leave(part)
 
-        self._loop.submit(come)
+        self._loop.submit(join)
         try:
             while True:
-                item = await found.get()
+                item = await items.get()
                 if isinstance(item, CosyError):
                     raise item
                 yield item
         finally:
-            self._loop.submit(go)
+            self._loop.submit(leave_all)
 
-    def tell(self, command: Callable[[Driven], None]) -> None:
+    def submit(self, command: Callable[[S], None]) -> None:
         self._loop.submit(command)
 
     async def close(self) -> None:

@@ -1,7 +1,4 @@
-"""Several workers as one engine: a request goes to the ready one with the least to do.
-
-Knows no process.
-"""
+"""Several workers as one engine: a request goes to the ready one with the least to do."""
 
 from __future__ import annotations
 
@@ -43,15 +40,15 @@ class WorkerPool:
         return await self._least_loaded().embed(recording)
 
     def stats(self) -> EngineStats:
-        every = [worker.stats() for worker in self.workers]
+        workers = [worker.stats() for worker in self.workers]
         return EngineStats(
-            any(s.ready for s in every),
-            sum(s.waiting for s in every),
-            sum(s.running for s in every),
-            sum(s.sessions for s in every),
-            sum(s.tokens for s in every),
-            sum(s.lm_seconds for s in every),
-            sum(s.token2wav_seconds for s in every),
+            ready=any(stats.ready for stats in workers),
+            waiting=sum(stats.waiting for stats in workers),
+            running=sum(stats.running for stats in workers),
+            sessions=sum(stats.sessions for stats in workers),
+            tokens=sum(stats.tokens for stats in workers),
+            lm_seconds=sum(stats.lm_seconds for stats in workers),
+            token2wav_seconds=sum(stats.token2wav_seconds for stats in workers),
         )
 
     async def close(self) -> None:

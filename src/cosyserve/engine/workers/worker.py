@@ -1,93 +1,89 @@
-"""A worker process: a model and its loop, behind one socket.
+"""A worker process: a model and its scheduler behind one socket.
 
-    python -m cosyserve.engine.workers.worker ROLE FD LINK_FD MODEL DEVICE DTYPE THREADS \
-        PROFILE SLOTS WAITING MAX_WAIT VOICE_CACHE_BYTES
+    python -m cosyserve.engine.workers.worker FD OPTIONS
 
-A worker of role `lm` also has a link to one of role `token2wav`. Knows no client. When the other
-end of the socket closes, the worker ends.
+OPTIONS are `WorkerOptions` in JSON. When the other end of the socket closes, the worker ends.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import torch
 
 from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import AudioChunk
-from cosyserve.engine.compute.profile import Profile, profile
+from cosyserve.engine.compute.errors import client_error
+from cosyserve.engine.compute.profile import profile
 from cosyserve.engine.scheduling.intake import Intake, Ticket
 from cosyserve.engine.scheduling.loop import Loop
 from cosyserve.engine.scheduling.scheduler import Scheduler
-from cosyserve.engine.workers.lm_worker import LMWorker
 from cosyserve.engine.workers.messages import (
-    LENGTH,
     Chunk,
     Embed,
+    Embedded,
     End,
     Failed,
     FromWorker,
+    NotStarted,
     Open,
     Push,
+    Ready,
     Stats,
     ToWorker,
+    bodies,
     frame,
     to_worker,
 )
-from cosyserve.engine.workers.replies import embedded, ready
-from cosyserve.engine.workers.token2wav_worker import Token2WavWorker
+from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.errors import CosyError
 from cosyserve.text.number_process import NumberReader
+from cosyserve.voices.enroll import enroll
 from cosyserve.voices.mirror import ReceivedVoices
 from cosyserve.voices.shipped import describe
 
-STATS_EVERY = 0.1  # seconds
+STATS_SECONDS = 0.1  # between two reports, while anything runs
 
 
 class Worker:
-    def __init__(
-        self,
-        link: socket.socket,
-        model: Model,
-        profile: Profile,
-        slots: int,
-        waiting: int,
-        max_wait: float,
-        cache_bytes: int,
-    ) -> None:
-        self.link, self.model = link, model
+    def __init__(self, link: socket.socket, model: Model, options: WorkerOptions) -> None:
+        self.link = link
+        self.model = model
         self._sending = threading.Lock()
         self._tickets: dict[int, Ticket] = {}
-        self._voices = ReceivedVoices(cache_bytes)
+        self._voices = ReceivedVoices(options.voice_cache_bytes)
         self._scheduler = Scheduler.of(
-            model, slots=slots, waiting=waiting, max_wait=max_wait, profile=profile
+            model,
+            slots=options.slots,
+            max_waiting=options.waiting,
+            max_wait=options.max_wait,
+            profile=profile(options.profile),
         )
         self._scheduler.warm_up()
         self._loop = Loop(self._scheduler, self._report)
         self._intake = Intake(self._loop, model.need_lm()[1], NumberReader())
-        self._reported = (0.0, self._scheduler.stats())
+        self._reported_at = 0.0
+        self._reported = self._scheduler.stats()
         self._enrolling = ThreadPoolExecutor(1, "enroll")
 
     def run(self) -> None:
-        self._send(ready(describe(self.model)))
+        self._send(Ready(describe(self.model)))
         threading.Thread(target=self._listen, name="listen", daemon=True).start()
         self._loop.run()
 
     def _listen(self) -> None:
         try:
             with self.link.makefile("rb") as stream:
-                while head := stream.read(LENGTH.size):
-                    (length,) = LENGTH.unpack(head)
-                    self._take(to_worker.decode(stream.read(length)))
+                for body in bodies(stream):
+                    self._take(to_worker.decode(body))
         finally:
             self._loop.stop()
 
@@ -107,10 +103,13 @@ class Worker:
 
     def _open(self, message: Open) -> None:
         def sink(item: AudioChunk | CosyError) -> None:
-            if isinstance(item, CosyError) or item.final:
+            if isinstance(item, CosyError):
                 self._tickets.pop(message.id, None)
-            told = Failed if isinstance(item, CosyError) else Chunk
-            self._send(told.of(message.id, item))  # type: ignore[arg-type]
+                self._send(Failed.of(message.id, item))
+            else:
+                if item.final:
+                    self._tickets.pop(message.id, None)
+                self._send(Chunk(message.id, item))
 
         try:
             request = message.request(self._voices.take(message.voice_key, message.voice))
@@ -121,25 +120,18 @@ class Worker:
         ticket.open()
 
     def _embed(self, message: Embed) -> None:
-        self._send(embedded(self.model, message))
+        try:
+            self._send(Embedded(message.id, enroll(self.model, message.recording)))
+        except Exception as error:
+            self._send(Failed.of(message.id, client_error(error)))
 
     def _report(self) -> None:
         """Counts, when they changed and not too often; at rest always the last ones."""
-        when, before = self._reported
         now, stats = time.monotonic(), self._scheduler.stats()
         at_rest = not (stats.running or stats.waiting)
-        if stats != before and (at_rest or now - when >= STATS_EVERY):
-            self._reported = now, stats
-            self._send(
-                Stats(
-                    stats.waiting,
-                    stats.running,
-                    stats.sessions,
-                    stats.tokens,
-                    stats.lm_seconds,
-                    stats.token2wav_seconds,
-                )
-            )
+        if stats != self._reported and (at_rest or now - self._reported_at >= STATS_SECONDS):
+            self._reported_at, self._reported = now, stats
+            self._send(Stats(stats))
 
     def _send(self, message: FromWorker) -> None:
         try:
@@ -149,44 +141,27 @@ class Worker:
             self._loop.stop()
 
 
-def _role(
-    role: str,
-    link: socket.socket,
-    model: Model,
-    profile: Profile,
-    slots: int,
-    limits: tuple[int, float, int],
-    link_fd: int,
-) -> Callable[[], None]:
-    """What a worker of that role does until it ends."""
-    if role == "all":
-        return Worker(link, model, profile, slots, *limits).run
-    if role == "lm":
-        beside = socket.socket(fileno=link_fd)
-        return lambda: asyncio.run(LMWorker(model, slots, *limits).run(link, beside))
-    return lambda: asyncio.run(Token2WavWorker(model, limits[-1]).run(link))
-
-
 def main() -> None:
-    role, fd, link_fd, model, device, dtype, threads, kind, *numbers = sys.argv[1:]
-    slots, waiting, max_wait, cache_bytes = numbers
-    limits = int(waiting), float(max_wait), int(cache_bytes)
-    logging.basicConfig(format=f"%(asctime)s worker {role} %(levelname)s %(message)s")
+    link = socket.socket(fileno=int(sys.argv[1]))
+    options = msgspec.json.decode(sys.argv[2], type=WorkerOptions)
+    logging.basicConfig(format="%(asctime)s worker %(levelname)s %(message)s")
     logging.getLogger("cosyserve").setLevel(logging.INFO)
-    if int(threads):
-        torch.set_num_threads(int(threads))
-    link = socket.socket(fileno=int(fd))
+    if options.threads:
+        torch.set_num_threads(options.threads)
     try:
-        loaded = load_model(model, device=device, dtype=dtype)
-        tuned = profile(kind)
-        places = int(slots) or tuned.slots_on(loaded.device)
-        run = _role(role, link, loaded, tuned, places, limits, int(link_fd))
+        model = load_model(
+            options.model,
+            device=options.device,
+            token2wav_device=options.token2wav_device,
+            dtype=options.dtype,
+        )
+        worker = Worker(link, model, options)
     except CosyError as error:
-        link.sendall(frame(Failed.of(-1, error)))
+        link.sendall(frame(NotStarted(str(error))))
         os._exit(2)
     try:
-        run()
-    except Exception:  # of a GPU that has failed: whoever started us starts another
+        worker.run()
+    except Exception:  # of a GPU that has failed: the gateway starts another worker
         logging.exception("the worker ends")
         os._exit(1)
     os._exit(0)  # threads that still compute must not keep a worker that nobody hears

@@ -18,7 +18,7 @@ TEXT_RUN, SPEECH_RUN = 5, 15
 class Bistream:
     """Ask `feed` for LM input; None means: push text or end it. Then `take` the sampled id."""
 
-    least = 0  # speech ids before the end may be drawn: nobody knows how much text will come
+    min_tokens = 0  # speech ids before the end may be drawn: nobody knows how much text will come
 
     def __init__(
         self, config: LMConfig, prompt_text: Sequence[int], prompt_speech: Sequence[int]

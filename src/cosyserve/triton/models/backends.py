@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb
 
-from cosyserve.contracts import Floats, LMRequest, SpeechTokens, Voice
-from cosyserve.engine.compute.generation import SEED_MASK
-from cosyserve.engine.split.token2wav_service import Playback
+from cosyserve.backends.protocols import LMRequest, SpeechTokens
+from cosyserve.contracts import Floats, Voice
+from cosyserve.engine.compute.limits import SEED_MASK
+from cosyserve.engine.compute.playback import Playback
 from cosyserve.errors import CosyError, WorkerError
 from cosyserve.triton import vocabulary
 from cosyserve.triton.client import TritonClient
@@ -56,7 +57,7 @@ def output(response: Any, name: str) -> Array:
 
 
 class InnerLM:
-    """Implements `contracts.LMBackend`, over the tensors of the TensorRT-LLM backend.
+    """Implements `LMBackend`, over the tensors of the TensorRT-LLM backend.
 
     Asks by way of the server's own gRPC side: Triton's streams between models stop all of a
     process when several are open at once, and hold on to the work when nobody listens.
@@ -139,7 +140,7 @@ class InnerLM:
 
 
 class InnerToken2Wav:
-    """Implements `contracts.Token2WavBackend`."""
+    """Implements `Token2WavBackend`."""
 
     def __init__(self, model: str, lookahead: int, cache_bytes: int) -> None:
         self.model, self.lookahead = model, lookahead
@@ -163,7 +164,7 @@ class InnerToken2Wav:
 
 
 class InnerStream:
-    """Implements `contracts.Token2WavStream`; `spoken` tokens of it are behind us."""
+    """Implements `Token2WavStream`; `spoken` tokens of it are behind us."""
 
     def __init__(
         self, backend: InnerToken2Wav, voice: bytes, stream: bool, about: dict[str, Any]
@@ -182,13 +183,14 @@ class InnerStream:
         }
         if self._stream:
             inputs["token_offset"] = np.array([self._spoken], np.int32)
-        slack = -1.0 if self._playback.first else max(0.0, self._playback.dry - time.monotonic())
+        playback, now = self._playback, time.monotonic()
+        slack = max(0.0, playback.slack(now)) if playback.chunks else -1.0
         about = self._about | {"slack": str(slack)}
         call = ask(self._backend.model, inputs, ("waveform",), self._session, **about)
         self._over = False
         samples: Floats = output(await call.async_exec(), "waveform")
         self._over = final
-        self._playback.send(len(samples))
+        playback.send(samples, len(tokens), time.monotonic())
         self._spoken = len(tokens) - self._backend.lookahead
         return samples
 

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from cosyserve.backends.openai_llm import LLMServer, OpenAILLM
+from cosyserve.backends.protocols import LMBackend
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import AudioChunk, Floats, LMBackend
+from cosyserve.contracts import AudioChunk, Floats
 from cosyserve.engine.split.pipeline import SplitEngine
 from cosyserve.errors import InputError
 from cosyserve.text.number_process import NumberReader

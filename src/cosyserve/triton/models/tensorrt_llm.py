@@ -14,7 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cosyserve.contracts import LMRequest, Sampling
+from cosyserve.backends.protocols import LMRequest
+from cosyserve.contracts import Sampling
 from cosyserve.engine.compute.hops import NEVER
 from cosyserve.engine.split.lm_service import LMService
 from cosyserve.errors import CosyError, InputError
@@ -32,7 +33,7 @@ class TritonPythonModel(Skin):
         lm, _ = model.need_lm()
         self.usual = model.config.sampling
         slots, waiting = int(self.settings["slots"]), int(self.settings["waiting"])
-        self.lm = LMService(lm, slots=slots, waiting=waiting)
+        self.lm = LMService(lm, slots=slots, max_waiting=waiting)
         self.resting: dict[int, asyncio.Event] = {}
 
     def held(self) -> dict[str, int]:
@@ -51,7 +52,7 @@ class TritonPythonModel(Skin):
                     raise CosyError("the speech LM computed NaN: its weights are broken")
                 total += sum(piece.log_probs)
                 yield _outputs(piece.ids, piece.log_probs, total)
-                if rests and self.lm.queue.content:
+                if rests and self.lm.queue.paused:
                     await self._rest(rests)
                 rests = 0
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from cosyserve.contracts import Floats
 from cosyserve.engine.compute.hops import hop_ends
 from cosyserve.engine.compute.token2wav import Token2WavState
-from cosyserve.engine.split.token2wav_service import Token2WavService
+from cosyserve.engine.split.token2wav_service import ChunkRequest, Token2WavService
 from cosyserve.errors import InputError
 from cosyserve.triton import vocabulary
 from cosyserve.triton.models.base import Outputs, Request, Skin
@@ -89,14 +89,15 @@ class TritonPythonModel(Skin):
         final: bool,
         stream: bool,
     ) -> tuple[Floats, Token2WavState]:
-        return await self.token2wav.compute(
-            state,
-            tokens,
+        chunk = ChunkRequest(
+            state=state,
+            tokens=tokens,
             final=final,
             stream=stream,
-            first=wanted.slack < 0,
-            dry=time.monotonic() + wanted.slack,
+            urgent=wanted.slack < 0,
+            deadline=time.monotonic() + wanted.slack,
         )
+        return await self.token2wav.compute(chunk), chunk.state
 
     def _begin(self, wanted: Wanted) -> Token2WavState:
         return self.token2wav.token2wav.begin(

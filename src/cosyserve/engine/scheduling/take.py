@@ -1,0 +1,97 @@
+"""One attempt at an utterance: which of its tokens become the next chunk, and whether they can be
+spoken at all.
+
+The scheduler and the split engine both hold it, so that they speak alike.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from cosyserve.contracts import FinishReason, Floats
+from cosyserve.engine.compute.hops import NEVER, hop_ends
+from cosyserve.engine.compute.limits import SILENCE
+from cosyserve.errors import CosyError
+
+
+class UnusableTakeError(CosyError):
+    """A take that can't be spoken; another one, with another seed, may go better."""
+
+
+class TokenSource(Protocol):
+    """Speech tokens as an LM draws them."""
+
+    tokens: list[int]
+    finish: FinishReason | None
+
+
+class Take:
+    def __init__(
+        self,
+        source: TokenSource,
+        *,
+        stream: bool,
+        prompt_tokens: int,
+        grid: int,
+        lookahead: int,
+        hop: int,
+    ) -> None:
+        """`prompt_tokens` of the flow's prompt, `hop` tokens in the second chunk."""
+        self.source = source
+        self.stream = stream
+        self.lookahead = lookahead
+        self._ends = hop_ends(prompt_tokens, grid, hop)
+        self._end = next(self._ends)
+        self._spoken = 0  # tokens that were turned into audio
+        self._peak = 0.0
+
+    @property
+    def needed(self) -> int:
+        """Tokens for another chunk that is not the last."""
+        return self._end + self.lookahead if self.stream else NEVER
+
+    @property
+    def ready(self) -> bool:
+        """Whether there are enough tokens for the next chunk."""
+        return self.source.finish is not None or len(self.source.tokens) >= self.needed
+
+    @property
+    def final(self) -> bool:
+        """Whether the next chunk is the last.
+
+        The same however far the LM has run ahead, so that load doesn't change the speech.
+        """
+        tokens, finish = len(self.source.tokens), self.source.finish
+        if finish is None:
+            return False
+        return tokens < self.needed or (tokens == self.needed and finish == "length")
+
+    def due(self) -> list[int]:
+        """All tokens that the next chunk is computed from."""
+        tokens = self.source.tokens
+        return tokens if self.final else tokens[: self.needed]
+
+    def check(self, *, first: bool) -> None:
+        """Refuses what can't be spoken, before its last chunk is computed. `first`: nothing was
+        sent and no other take was tried, so that one without an end may be tried again."""
+        if not self.final:
+            return
+        if self.source.finish == "error":
+            raise UnusableTakeError("the speech LM computed NaN: its weights are broken")
+        if not self.source.tokens:
+            raise UnusableTakeError("the model ended before it said anything")
+        if self.source.finish == "length" and first:
+            raise UnusableTakeError("the model never came to an end")
+
+    def advance(self, samples: Floats) -> int:
+        """The chunk that was due became these samples -> the tokens that it took."""
+        self._peak = max(self._peak, float(np.abs(samples).max(initial=0.0)))
+        if self.final and self._peak < SILENCE:
+            raise UnusableTakeError("the model was silent: try another seed or voice")
+        reached = len(self.source.tokens) if self.final else self._end
+        count, self._spoken = reached - self._spoken, reached
+        while not self.final and self._end <= self._spoken:
+            self._end = next(self._ends)
+        return count

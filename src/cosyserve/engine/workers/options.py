@@ -1,0 +1,21 @@
+"""What a worker process is started with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cosyserve.contracts import MAX_WAIT_SECONDS, MAX_WAITING, VOICE_CACHE_BYTES
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    model: str
+    device: str = "auto"  # of the LM, where token2wav has another
+    token2wav_device: str = ""  # as the LM's
+    dtype: str = "auto"
+    threads: int = 0  # as many as torch likes
+    profile: str = "latency"
+    slots: int = 0  # as many as the profile has
+    waiting: int = MAX_WAITING
+    max_wait: float = MAX_WAIT_SECONDS
+    voice_cache_bytes: int = VOICE_CACHE_BYTES

@@ -1,0 +1,61 @@
+"""LM and token2wav on devices of their own: one scheduler, the same speech, nothing left out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import numpy as np
+
+from cosyserve.checkpoints.load import load_model
+from cosyserve.contracts import AudioChunk, Mode, SpeechRequest
+from cosyserve.engine.in_process import LocalEngine
+from cosyserve.engine.workers.client import WorkerEngine
+from cosyserve.engine.workers.options import WorkerOptions
+
+TEXT = "The quick brown fox jumps over the lazy dog."
+OPTIONS = WorkerOptions("test", device="cpu", token2wav_device="cpu", threads=1, slots=2)
+
+
+async def listen(chunks: AsyncIterator[AudioChunk]) -> np.ndarray:
+    return np.concatenate([chunk.samples async for chunk in chunks])
+
+
+async def pieces() -> AsyncIterator[str]:
+    for word in TEXT.split(" "):
+        yield word + " "
+
+
+def test_the_speech_is_that_of_one_device() -> None:
+    async def run() -> None:
+        here = LocalEngine(load_model("test", device="cpu"), slots=2)
+        there = WorkerEngine(OPTIONS)
+        await there.start()
+        voice = there.model.voices["default"]
+        for text, stream in ((TEXT, True), (TEXT, False), (pieces, True)):
+            heard = [
+                await listen(
+                    engine.open(
+                        SpeechRequest(
+                            text if isinstance(text, str) else text(),
+                            voice,
+                            Mode.PRESET,
+                            seed=5,
+                            stream=stream,
+                        )
+                    )
+                )
+                for engine in (here, there)
+            ]
+            np.testing.assert_allclose(heard[1], heard[0], atol=1e-3)
+        await here.close()
+        await there.close()
+
+    asyncio.run(run())
+
+
+def test_each_part_is_on_its_device() -> None:
+    model = load_model("test", device="cpu", token2wav_device="cpu")
+    lm, _ = model.need_lm()
+    flow, vocoder = model.need_token2wav()
+    assert {p.device.type for part in (lm, flow, vocoder) for p in part.parameters()} == {"cpu"}

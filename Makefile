@@ -11,7 +11,7 @@ SERVER := $(VENV)/.server
 ALL := $(VENV)/.all
 INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: venv serve triton test lint bench clean
+.PHONY: venv serve triton quick test lint bench clean
 
 venv: $(ALL)
 
@@ -33,8 +33,14 @@ serve: $(SERVER)
 triton: $(ALL)
 	$(BIN)/cosyserve serve --triton
 
+# No process, no socket, no interpreted kernel: to run while you write.
+quick: $(ALL)
+	$(BIN)/python -m pytest -n 2 -m unit
+
+# What only computes shares the cores; servers have them for themselves.
 test: $(ALL)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 -m "unit or kernels"
+	$(BIN)/python -m pytest -m "server or triton or gpu"
 
 lint: $(ALL)
 	$(BIN)/ruff check .

@@ -1,14 +1,25 @@
-"""What many tests share: models on disk, never changed; a Triton server that obeys."""
+"""What many tests share: their tiers, a model and a voice, models on disk, a scripted Triton server.
+
+Every test is of one tier, named by a marker: `unit` tests start no process, listen on no socket and
+interpret no kernel, which is checked; they are what `make quick` runs.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from cosyserve.checkpoints.load import load_model
+from cosyserve.checkpoints.model import Model
+from cosyserve.contracts import Recording, Voice
+from cosyserve.voices.enroll import enroll
 from tests import published
 from tests.triton.scripted import Scripted, scripted
 
@@ -16,6 +27,71 @@ os.environ.setdefault("COSYSERVE_MODEL", "test")  # the small voice takes its ti
 torch.set_num_threads(1)  # tests are small: threads only wait for each other
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # as long as nobody has imported triton
+
+# Folders and files below tests/ by tier; single tests of other files have the marker themselves.
+TIERS = {
+    "triton": ("triton/", "deploy/test_triton_here.py", "bench/test_triton.py"),
+    "kernels": (
+        "models/lm/test_fused.py",
+        "models/flow/test_fused_encoder.py",
+        "models/flow/test_fused_unet.py",
+        "models/vocoder/test_fused.py",
+    ),
+    "server": (
+        "backends/",
+        "bench/",
+        "benchmarks/",
+        "checkpoints/hub/",
+        "cli/",
+        "engine/test_text_stream.py",
+        "engine/workers/",
+        "gateway/",
+        "golden/",
+        "test_crowds.py",
+        "test_docs.py",
+        "test_nano.py",
+        "text/test_number_process.py",
+        "training/",
+        "voices/test_redis.py",
+    ),
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        path = item.path.relative_to(here).as_posix()
+        tier = next((tier for tier, places in TIERS.items() if path.startswith(places)), None)
+        if tier is None:
+            tier = next((tier for tier in TIERS if item.get_closest_marker(tier)), "unit")
+        item.add_marker(tier)
+
+
+@pytest.fixture(autouse=True)
+def only_what_the_tier_allows(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if request.node.get_closest_marker("unit"):
+
+        def refuse(*_: object, **__: object) -> None:
+            pytest.fail("a unit test starts no process and listens on no socket: mark it 'server'")
+
+        monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+        monkeypatch.setattr(subprocess.Popen, "__del__", lambda _: None)
+        monkeypatch.setattr(socket.socket, "bind", refuse)
+
+
+@pytest.fixture(scope="session")
+def model() -> Model:
+    """The test model: small, with random weights."""
+    return load_model("test", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def voice(model: Model) -> Voice:
+    """Learned from 87 tokens of noise."""
+    noise = np.random.default_rng(0).standard_normal(87 * 960).astype(np.float32)
+    return enroll(model, Recording(0.1 * noise, 24_000, "A few words.", name="noise"))
 
 
 @pytest.fixture(scope="session")

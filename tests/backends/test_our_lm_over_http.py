@@ -12,15 +12,9 @@ from cosyserve.backends.openai_llm import LLMServer, OpenAILLM
 from cosyserve.backends.protocols import LMBackend, LMRequest
 from cosyserve.checkpoints.model import Model
 from cosyserve.engine.split.lm_service import LMService
-from cosyserve.engine.tts import load
 from tests.backends.our_lm import serving_lm
 
 SPEECH = (11, 222, 3333)
-
-
-@pytest.fixture(scope="module")
-def model() -> Model:
-    return load("test").model
 
 
 @pytest.fixture(scope="module")

@@ -17,25 +17,14 @@ from hypothesis import strategies as st
 
 from cosyserve.checkpoints.model import Model, assemble
 from cosyserve.checkpoints.testmodel import random_parts
-from cosyserve.contracts import AudioChunk, Mode, Recording, SpeechRequest, Voice
+from cosyserve.contracts import AudioChunk, Mode, SpeechRequest, Voice
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.speak import speak
 from cosyserve.engine.tts import TTS
 from cosyserve.errors import CosyError, InputError, VoiceError
-from cosyserve.voices.enroll import enroll, with_short_first_hop
+from cosyserve.voices.enroll import with_short_first_hop
 
 TEXT = "The quick brown fox jumps over the lazy dog."
-
-
-@pytest.fixture(scope="module")
-def model() -> Model:
-    return assemble(random_parts())
-
-
-@pytest.fixture(scope="module")
-def voice(model: Model) -> Voice:
-    noise = np.random.default_rng(0).standard_normal(3 * 24_000 + 11_520).astype(np.float32)
-    return enroll(model, Recording(0.1 * noise, 24_000, "A few words.", name="noise"))
 
 
 def chunks(

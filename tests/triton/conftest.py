@@ -9,15 +9,9 @@ import pytest
 
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Floats, Recording, Voice
-from cosyserve.engine.tts import load
 from cosyserve.voices.enroll import enroll
 from cosyserve.voices.store import open_store
 from tests.triton.server import Served, serving
-
-
-@pytest.fixture(scope="session")
-def model() -> Model:
-    return load("test").model
 
 
 @pytest.fixture(scope="session")

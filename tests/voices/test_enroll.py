@@ -7,17 +7,11 @@ import numpy as np
 import pytest
 
 from cosyserve.checkpoints.load import load_folder
-from cosyserve.checkpoints.model import Model, assemble
-from cosyserve.checkpoints.testmodel import random_parts
+from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Recording
 from cosyserve.errors import CheckpointError, VoiceError
 from cosyserve.voices.enroll import check_fits, enroll, with_short_first_hop
 from cosyserve.voices.file import from_bytes, to_bytes
-
-
-@pytest.fixture(scope="module")
-def model() -> Model:
-    return assemble(random_parts())
 
 
 def recording(seconds: float, rate: int = 16_000, loudness: float = 0.1, **texts: str) -> Recording:

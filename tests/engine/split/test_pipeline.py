@@ -15,32 +15,20 @@ from hypothesis import strategies as st
 from cosyserve.backends.protocols import LMRequest, SpeechTokens
 from cosyserve.checkpoints.model import Model, assemble
 from cosyserve.checkpoints.testmodel import random_parts
-from cosyserve.contracts import AudioChunk, Floats, Mode, Recording, SpeechRequest, Voice
+from cosyserve.contracts import AudioChunk, Floats, Mode, SpeechRequest, Voice
 from cosyserve.engine.speak import speak
 from cosyserve.engine.split import pipeline
 from cosyserve.engine.split.lm_service import LMService
 from cosyserve.engine.split.pipeline import SplitEngine
 from cosyserve.engine.split.token2wav_service import Token2WavService
 from cosyserve.errors import CosyError, InputError, OverloadError, WorkerError
-from cosyserve.voices.enroll import enroll
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 LONG = " ".join(f"{TEXT} And it does so once more, number {n}." for n in ("one", "two", "three"))
 
 
-@pytest.fixture(scope="module")
-def model() -> Model:
-    return assemble(random_parts())
-
-
 def weightless() -> Model:
     return assemble(replace(random_parts(), states={}))
-
-
-@pytest.fixture(scope="module")
-def voice(model: Model) -> Voice:
-    noise = np.random.default_rng(0).standard_normal(3 * 24_000 + 11_520).astype(np.float32)
-    return enroll(model, Recording(0.1 * noise, 24_000, "A few words.", name="noise"))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What many tests share: their tiers, a model and a voice, models on disk, a scripted Triton server.
+"""What many tests share: their tiers, a model and a voice, folders, a scripted Triton server.
 
 Every test is of one tier, named by a marker: `unit` tests start no process, listen on no socket and
 interpret no kernel, which is checked; they are what `make quick` runs.

@@ -10,18 +10,23 @@ from pathlib import Path
 import pytest
 import torch
 
+pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
+
 from cosyserve.contracts import Sampling
 from cosyserve.engine.compute import lm_graphs
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.models import int8
 from cosyserve.models.config import LMConfig
+from cosyserve.models.kernels.launch import launch, only_compiled
 from cosyserve.models.lm import draw
-from cosyserve.models.lm.fused import SOME, FusedLM, fused
-from cosyserve.models.lm.lm import KVCache, SpeechLM
+from cosyserve.models.lm.fused import MEDIUM_BATCH, FusedLM
+from cosyserve.models.lm.kernels import elementwise
+from cosyserve.models.lm.kernels.linear_batch import ROWS
+from cosyserve.models.lm.kernels.prefill_attention import QUERIES
+from cosyserve.models.lm.lm import KVCache, SpeechLM, fused_lm
 from tests.models.hopper import compiled
 
-pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -37,7 +42,7 @@ def made(dtype: torch.dtype, config: LMConfig = CONFIG) -> tuple[SpeechLM, Fused
     lm = lm.to(DEVICE, dtype)
     kernels = FusedLM(lm, 256)
     if DEVICE == "cpu":  # the interpreter can't multiply bfloat16
-        kernels.exact = True
+        kernels.ieee = True
     return lm, kernels
 
 
@@ -68,7 +73,7 @@ def test_eight_bits_are_those_of_the_rounded_weights() -> None:
     rounded = int8.unpacked("lm", int8.packed(lm.state_dict()))
     lm.eight_bits = True
     kernels = FusedLM(lm, 64)
-    kernels.exact = True
+    kernels.ieee = True
     caches = [KVCache.empty(CONFIG, 2, 64, device=DEVICE) for _ in range(2)]
     ids, lengths = torch.tensor([[5, 7], [0, 0]], device=DEVICE)
     found = kernels.logits(ids, lengths, caches[0], 64)
@@ -102,11 +107,8 @@ def test_a_piece_of_a_prompt_is_that_of_the_plain_module(
 
 
 def test_tiles_are_those_of_the_kernels() -> None:
-    from cosyserve.models.lm.kernels.linear_batch import ROWS
-    from cosyserve.models.lm.kernels.prefill_attention import QUERIES
-
     assert lm_graphs.TILE == QUERIES
-    assert SOME == ROWS
+    assert MEDIUM_BATCH == ROWS
 
 
 def test_prompts_of_several_rows_are_fed_in_one_launch() -> None:
@@ -188,14 +190,12 @@ def test_rows_speak_through_the_kernels() -> None:
 
 
 def test_what_is_only_compiled_writes_nothing() -> None:
-    from cosyserve.models.kernels.launch import launch, only_compiled
-    from cosyserve.models.lm.kernels import elementwise
-
     ids, table = torch.tensor([2], device=DEVICE), torch.arange(12.0, device=DEVICE).view(3, 4)
     out = torch.full((1, 4), -1.0, device=DEVICE)
 
     def run() -> None:
-        launch(elementwise._embed, (1,), ids, table, out, 1, 4, pdl=False, block=4)
+        tensors = {"ids": ids, "table": table, "out": out}
+        launch(elementwise._embed, (1,), **tensors, stride=1, size=4, pdl=False, block=4)
 
     with only_compiled():
         run()
@@ -207,7 +207,7 @@ def test_what_is_only_compiled_writes_nothing() -> None:
 @pytest.mark.skipif(DEVICE == "cuda", reason="kernels are for a GPU, and there is one")
 def test_a_cpu_is_left_alone() -> None:
     lm, _ = made(torch.float32)
-    assert fused(lm, 64) is None
+    assert fused_lm(lm, 64) is None
 
 
 def test_they_compile_for_a_hopper_gpu(tmp_path: Path) -> None:

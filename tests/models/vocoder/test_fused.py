@@ -7,15 +7,17 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
+
 from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.engine.compute.vocoder_graphs import VocoderGraphs
 from cosyserve.models.config import VocoderConfig
 from cosyserve.models.randomness import normal
 from cosyserve.models.vocoder import stream
-from cosyserve.models.vocoder.fused import FusedHiFT, fused
-from cosyserve.models.vocoder.hift import HiFT, Snake
+from cosyserve.models.vocoder.fused import FusedHiFT
+from cosyserve.models.vocoder.hift import HiFT, Snake, fused_hift
+from cosyserve.models.vocoder.kernels.convolution import Activation, Ends, Taps, convolve
 
-pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -100,8 +102,6 @@ def test_streams_speak_through_the_kernels(vocoder: HiFT) -> None:
 
 @torch.inference_mode()
 def test_an_activation_is_that_of_the_plain_module() -> None:
-    from cosyserve.models.vocoder.kernels.convolution import Activation, Ends, Taps, convolve
-
     snake = Snake(16).to(DEVICE)
     torch.nn.init.uniform_(snake.alpha, 0.01, 5.0)
     x = torch.randn(3, 1, 40, 16, device=DEVICE)  # of three convolutions
@@ -112,7 +112,7 @@ def test_an_activation_is_that_of_the_plain_module() -> None:
     active = torch.empty(2, 1, 40, 16, device=DEVICE)
     ends = Ends(torch.tensor([39], device=DEVICE), 1)
     alpha = torch.stack((snake.alpha, snake.alpha))
-    convolve(x, taps, ends, None, active, Activation("snake", alpha), exact=True)
+    convolve(x, taps, ends, None, active, Activation("snake", alpha), ieee=True)
     wanted = snake(x.sum(0).transpose(1, 2), torch.tensor([39], device=DEVICE)).transpose(1, 2)
     for copy in active:
         torch.testing.assert_close(copy, wanted, atol=3e-5, rtol=3e-6)
@@ -141,4 +141,4 @@ def test_captured_is_the_same_bit_by_bit(vocoder: HiFT) -> None:
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="kernels are for a GPU, and there is one")
 def test_a_cpu_is_left_alone(vocoder: HiFT) -> None:
-    assert fused(vocoder) is None
+    assert fused_hift(vocoder) is None

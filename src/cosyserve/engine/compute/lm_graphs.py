@@ -18,8 +18,7 @@ from cosyserve.contracts import MAX_WINDOW
 from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.engine.compute.generation import SEED_MASK, Generation
 from cosyserve.models.lm.draw import ACTIVE, FLOATS, INTS, LENGTH, TOKEN, draw
-from cosyserve.models.lm.fused import fused
-from cosyserve.models.lm.lm import KVCache, SpeechLM
+from cosyserve.models.lm.lm import KVCache, SpeechLM, fused_lm
 
 MOST = 64  # the top_k that captured steps allow; others are computed step by step
 PIECES = (16, 32, 64, 128, 256, 512, 1024)  # lengths of prompts' pieces, together
@@ -62,7 +61,7 @@ class LMGraphs:
             self._pieces = torch.zeros(6, PIECES[-1] // TILE, dtype=torch.long, device=device)
             # Of each slot, the id drawn last (-1: the logits were no numbers) and its log-prob.
             self._outcome = torch.zeros(slots + 1, 2, dtype=torch.float64, device=device)
-            self._fused = fused(lm, positions)
+            self._fused = fused_lm(lm, positions)
         self._captured: dict[Shape, Callable[[], None]] = {}
 
     def warm_up(self) -> int:

@@ -1,6 +1,6 @@
 """Speech sample by sample from mel frames that arrive in pieces.
 
-Knows no flow and no session. A chunk is vocoded in a bounded window: some frames of left context,
+A chunk is vocoded in a bounded window: some frames of left context,
 then the new frames. The last frames of a chunk lack their right context, so their samples are
 held back and cross-faded into the next chunk's. Phase and noise belong to the absolute sample:
 where a chunk begins makes no difference to them.
@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from cosyserve.models.randomness import normal
-from cosyserve.models.vocoder.fused import FusedHiFT
 from cosyserve.models.vocoder.hift import HiFT
+
+if TYPE_CHECKING:
+    from cosyserve.models.vocoder.fused import FusedHiFT
 
 LEFT_FRAMES = 20  # context in front of the first emitted sample
 HELD_FRAMES = 8  # not emitted until more is known: 160 ms

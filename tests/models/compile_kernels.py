@@ -76,7 +76,7 @@ compiles(
     splits=8,
     width=64,
 )
-batch: dict[str, Any] = {"exact": False, "pdl": True, "line": 64, "gated": False, "biased": False}
+batch: dict[str, Any] = {"ieee": False, "pdl": True, "line": 64, "gated": False, "biased": False}
 batch |= {"adds": False, "parts": 0, "bm": linear_batch.ROWS, "bp": 1}
 plain, gated = linear_batch.PLAIN, linear_batch.GATED
 for shape, kind in (
@@ -95,7 +95,7 @@ for shape, kind in (
 sizes = {
     "width": 64,
     "group": 7,
-    "exact": False,
+    "ieee": False,
     "pdl": True,
     "early": True,
     "bg": 16,
@@ -149,7 +149,7 @@ compiles(
 )
 
 # Those of flow and vocoder, for few rows and for many.
-common: dict[str, Any] = {"exact": False, "pdl": True}
+common: dict[str, Any] = {"ieee": False, "pdl": True}
 for bm, bn, once in ((32, 128, True), (128, 64, False), (128, 32, False)):
     compiles(
         norm_linear._layer_norm_linear,

@@ -205,7 +205,7 @@ def test_scores_are_log_probabilities(lm: SpeechLM) -> None:
 def test_the_end_waits_for_its_time(lm: SpeechLM) -> None:
     rows = [generation(seed) for seed in range(40)]
     for row in rows:
-        row.text.least = 9
+        row.text.min_tokens = 9
     run(LMRunner(lm, 8, 64, as_on_a_gpu()), list(rows))
     assert min(len(row.tokens) for row in rows) >= 9
 

@@ -135,7 +135,7 @@ def lines(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     ints = torch.zeros(rows, draw.INTS, dtype=torch.long)
     ints[:, draw.SEED] = torch.randint(0, 2**62, (rows,))
     ints[:, draw.ACTIVE] = (torch.arange(rows) % 5 > 0).long()
-    ints[:, draw.LEAST] = 2
+    ints[:, draw.MIN_TOKENS] = 2
     ints[:, draw.TOP_K] = torch.randint(1, 30, (rows,))
     ints[:, draw.WINDOW] = torch.randint(1, 20, (rows,))
     ints[:, draw.FORBIDDEN] = 0b110

@@ -20,10 +20,10 @@ class WholeText:
 
     forced: int | None = None
 
-    def __init__(self, config: LMConfig, prompt: Sequence[int], least: int) -> None:
-        """`prompt`: all that leads the speech, in the LM's vocabulary; `least` ids are drawn before
-        the end may be."""
-        self.config, self.least = config, least
+    def __init__(self, config: LMConfig, prompt: Sequence[int], min_tokens: int) -> None:
+        """`prompt`: all that leads the speech, in the LM's vocabulary; `min_tokens` ids are drawn
+        before the end may be."""
+        self.config, self.min_tokens = config, min_tokens
         self.finished = False
         self._input = list(prompt)
         # Ids that mean something only while text arrives would end the speech in its middle.

@@ -20,11 +20,12 @@ from cosyserve.models.flow.masks import valid
 
 
 class FusedEncoder:
-    def __init__(self, encoder: UpsamplingConformer, longest: int) -> None:
+    def __init__(self, encoder: UpsamplingConformer, max_tokens: int) -> None:
         weight = encoder.after_norm.weight
         self.ieee = weight.dtype is torch.float32
         self._config = encoder.config
-        self._embed, self._up_embed = encoder.embed, encoder.up_embed
+        self._embed = encoder.embed
+        self._up_embed = encoder.up_embed
         self._after_norm = encoder.after_norm
         ahead, behind = encoder.pre_lookahead_layer.conv1, encoder.pre_lookahead_layer.conv2
         self._ahead = ahead.weight.transpose(1, 2).flatten(1).contiguous(), bias(ahead)
@@ -32,7 +33,7 @@ class FusedEncoder:
         self._up = _upsampling(encoder.up_layer.conv)
         self._blocks, self._up_blocks = (
             _blocks(blocks, encode_distances(n, n, encoder.config.size, weight.device))
-            for blocks, n in ((encoder.encoders, longest), (encoder.up_encoders, 2 * longest))
+            for blocks, n in ((encoder.encoders, max_tokens), (encoder.up_encoders, 2 * max_tokens))
         )
 
     def __call__(

@@ -7,6 +7,7 @@ and a ResNet block four; what depends on the time alone is computed once for all
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -28,8 +29,7 @@ class FusedUNet:
         time = time_sinusoid(torch.tensor(times, device=weight.device), unet.channels_in)
         time = unet.time_mlp["linear_1"](time.to(weight.dtype))
         time = unet.time_mlp["linear_2"](F.silu(time))
-        down, *middle, up = (_Stage(stage, time) for stage in unet._stages())
-        self._down, self._middle, self._up = down, middle, up
+        self._down, *self._middle, self._up = (_Stage(stage, time) for stage in unet._stages())
         self._final = conv(unet.final_block.block["0"])
         self._final_norm = norm(unet.final_block.block["2"])
         self._proj = unet.final_proj.weight[:, :, 0].contiguous(), bias(unet.final_proj)
@@ -38,13 +38,13 @@ class FusedUNet:
         """As `UNet.forward`, of x [B, T, 4 mel] (what `stack_inputs` gives, transposed), at the
         time of Euler step `step` [1] -> [B * T, mel]. Rows have `lengths` [B] frames, masked in
         chunks of `chunk` [1]."""
-        seen = _Seen(step, lengths, chunk, self.ieee)
-        skip = self._down.transform(x, seen)
-        x = self._down.convolve(skip, seen)
+        call = _Call(step, lengths, chunk, self.ieee)
+        skip = self._down.transform(x, call)
+        x = self._down.convolve(skip, call)
         for stage in self._middle:
-            x = stage.transform(x, seen)
-        x = self._up.transform(torch.cat((x, skip), dim=2), seen)
-        x = self._final(self._up.convolve(x, seen), self.ieee)
+            x = stage.transform(x, call)
+        x = self._up.transform(torch.cat((x, skip), dim=2), call)
+        x = self._final(self._up.convolve(x, call), self.ieee)
         y = norm_mish(x.flatten(0, 1), self._final_norm, None, step)
         return linear_add(y, *self._proj, None, ieee=self.ieee)
 
@@ -56,11 +56,13 @@ class FusedUNet:
         euler.euler(v, x, rows, strides, step, guidance)
 
 
-class _Seen:
+class _Call(NamedTuple):
     """What all layers of a call share."""
 
-    def __init__(self, step: Tensor, lengths: Tensor, chunk: Tensor, ieee: bool) -> None:
-        self.step, self.lengths, self.chunk, self.ieee = step, lengths, chunk, ieee
+    step: Tensor
+    lengths: Tensor
+    chunk: Tensor
+    ieee: bool
 
 
 class _Stage:
@@ -75,22 +77,22 @@ class _Stage:
         self._blocks = [_Block(block) for block in blocks if isinstance(block, TransformerBlock)]
         self._conv = conv(stage[2]) if len(stage) > 2 else None
 
-    def transform(self, x: Tensor, seen: _Seen) -> Tensor:
+    def transform(self, x: Tensor, call: _Call) -> Tensor:
         """x [B, T, C] -> [B, T, C], without the last convolution."""
         batch, frames, _ = x.shape
         first, second = self._norms
-        h, direct = self._enter(x, seen.ieee).flatten(0, 1).chunk(2, dim=1)
-        h = norm_mish(h, first, self._time, seen.step).view(batch, frames, -1)
+        h, direct = self._enter(x, call.ieee).flatten(0, 1).chunk(2, dim=1)
+        h = norm_mish(h, first, self._time, call.step).view(batch, frames, -1)
         shape = h.shape
-        h = self._again(h, seen.ieee)
-        y = norm_mish(h.flatten(0, 1), second, None, seen.step, direct)
+        h = self._again(h, call.ieee)
+        y = norm_mish(h.flatten(0, 1), second, None, call.step, direct)
         for block in self._blocks:
-            y = block(y, shape, seen)
+            y = block(y, shape, call)
         return y.view(shape)
 
-    def convolve(self, x: Tensor, seen: _Seen) -> Tensor:
+    def convolve(self, x: Tensor, call: _Call) -> Tensor:
         assert self._conv
-        return self._conv(x, seen.ieee)
+        return self._conv(x, call.ieee)
 
 
 class _Block:
@@ -105,11 +107,11 @@ class _Block:
         self._widen = fold_norm(norm(block.norm3), *linear(forward["0"].proj))
         self._narrow = linear(forward["2"])
 
-    def __call__(self, x: Tensor, shape: torch.Size, seen: _Seen) -> Tensor:
+    def __call__(self, x: Tensor, shape: torch.Size, call: _Call) -> Tensor:
         """x [B * T, C]."""
-        ieee = seen.ieee
+        ieee = call.ieee
         qkv = layer_norm_linear(x, self._qkv, act="none", ieee=ieee).view(*shape[:2], -1)
-        y = chunk_attention(qkv, seen.lengths, seen.chunk, self._heads, ieee=ieee)
+        y = chunk_attention(qkv, call.lengths, call.chunk, self._heads, ieee=ieee)
         x = linear_add(y.flatten(0, 1), *self._out, x, ieee=ieee)
         y = layer_norm_linear(x, self._widen, act="gelu", ieee=ieee)
         return linear_add(y, *self._narrow, x, ieee=ieee)

@@ -13,7 +13,8 @@ class Conv:
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         """weight [N, C, 3], bias [N]."""
-        self._weight, self._bias = weight.permute(2, 0, 1).contiguous(), bias
+        self._weight = weight.permute(2, 0, 1).contiguous()
+        self._bias = bias
 
     def __call__(self, x: Tensor, ieee: bool) -> Tensor:
         """x [B, T, C] -> [B, T, N]."""

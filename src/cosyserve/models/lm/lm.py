@@ -51,8 +51,9 @@ class KVCache:
 
 
 class Linear(nn.Linear):
-    """A CPU's product of a few rows copies all weights before it uses them, which takes twice as
-    long as reading them. Block by block, the copies stay in the cache."""
+    """A linear layer that multiplies few rows block by block on a CPU: its product copies weights
+    before it uses them, which takes twice as long as reading them unless copies stay in the cache.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.numel() // x.shape[-1]
@@ -75,7 +76,9 @@ class Layer(nn.Module):
 
     def __init__(self, config: LMConfig) -> None:
         super().__init__()
-        self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, config.head_dim
+        self.heads = config.heads
+        self.kv_heads = config.kv_heads
+        self.head_dim = config.head_dim
         kv = config.kv_heads * config.head_dim
         self.attn_norm = nn.RMSNorm(config.hidden, eps=config.norm_eps)
         self.qkv = Linear(config.hidden, config.hidden + 2 * kv)

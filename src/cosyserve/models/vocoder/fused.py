@@ -25,11 +25,13 @@ class FusedHiFT:
     def __init__(self, vocoder: HiFT, dtype: torch.dtype = torch.float16) -> None:
         """`dtype` of what is multiplied."""
         config = vocoder.config
-        self.vocoder, self.dtype = vocoder, dtype
+        self.vocoder = vocoder
+        self.dtype = dtype
         self.ieee = dtype is torch.float32
         self._f0 = [_taps([conv], dtype) for conv in vocoder.f0_predictor.condnet.values()]
         self._elu = Activation("elu")
-        self._pre, self._post = (_taps([c], dtype) for c in (vocoder.conv_pre, vocoder.conv_post))
+        self._pre = _taps([vocoder.conv_pre], dtype)
+        self._post = _taps([vocoder.conv_post], dtype)
         # What each stage's input is activated by, and at last that of the last convolution.
         stages, kernels = len(vocoder.ups), len(config.kernels)
         self._leaky = [Activation("leaky", slope=config.slope) for _ in range(stages)]

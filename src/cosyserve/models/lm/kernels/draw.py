@@ -22,7 +22,7 @@ LENGTH = tl.constexpr(reference.LENGTH)
 SEED = tl.constexpr(reference.SEED)
 STEP = tl.constexpr(reference.STEP)
 ACTIVE = tl.constexpr(reference.ACTIVE)
-LEAST = tl.constexpr(reference.LEAST)
+MIN_TOKENS = tl.constexpr(reference.MIN_TOKENS)
 TOP_K = tl.constexpr(reference.TOP_K)
 WINDOW = tl.constexpr(reference.WINDOW)
 FORBIDDEN = tl.constexpr(reference.FORBIDDEN)
@@ -104,7 +104,7 @@ def _draw(
     raw = x
     special = ids - speech_tokens
     bit = (tl.load(line + FORBIDDEN) >> tl.maximum(special, 0).to(tl.int64)) & 1
-    early = step < tl.load(line + LEAST)
+    early = step < tl.load(line + MIN_TOKENS)
     x = tl.where((special >= 0) & (bit != 0), float("-inf"), x)
     x = tl.where((special == 0) & early, float("-inf"), x)
 

@@ -1,6 +1,6 @@
 """One file over HTTP: resumed where it broke off, checked, and only then given its name.
 
-Knows no hub and no model. What a server sends is never trusted further than the size and sha256
+What a server sends is never trusted further than the size and sha256
 that the caller has from a listing.
 """
 
@@ -119,13 +119,13 @@ def _receive(
 def _trouble(part: Path, size: int, sha256: str) -> str:
     if part.stat().st_size > size:
         return f"more than the listed {size} bytes arrived"
-    if sha256 and (found := sha256_of(part)) != sha256:
-        return f"what arrived has the checksum (sha256) {found}, listed is {sha256}"
+    if sha256 and (checksum := sha256_of(part)) != sha256:
+        return f"what arrived has the checksum (sha256) {checksum}, listed is {sha256}"
     return ""
 
 
 def arrived(target: Path) -> int:
-    """How many bytes of an unfinished download are here."""
+    """The bytes of an unfinished download that are here."""
     part = _part(target)
     return part.stat().st_size if part.is_file() else 0
 

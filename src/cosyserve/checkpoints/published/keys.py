@@ -1,6 +1,6 @@
 """The names and shapes of tensors in published checkpoints, and what they become in ours.
 
-Knows no file. The flow keeps its published names; the LM is laid out for speed (one table of ids,
+The flow keeps its published names; the LM is laid out for speed (one table of ids,
 fused projections); the vocoder's weight norm is folded into plain weights.
 """
 

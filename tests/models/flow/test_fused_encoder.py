@@ -53,17 +53,17 @@ def encode(
     lengths, encoded = (torch.tensor(n, device=DEVICE) for n in (given, become))
     tokens = nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
     inside = None if min(become) == size else valid(encoded, size)
-    found = encoder(tokens, lengths, inside, size, streaming)
-    assert found.shape == (len(rows), 2 * size, tokens.shape[2])
-    return [frames[: 2 * n] for frames, n in zip(found, become, strict=True)]
+    actual = encoder(tokens, lengths, inside, size, streaming)
+    assert actual.shape == (len(rows), 2 * size, tokens.shape[2])
+    return [frames[: 2 * n] for frames, n in zip(actual, become, strict=True)]
 
 
 def near(
-    found: Sequence[Tensor] | Tensor, wanted: Sequence[Tensor] | Tensor, tolerance: float
+    actual: Sequence[Tensor] | Tensor, expected: Sequence[Tensor] | Tensor, tolerance: float
 ) -> bool:
     return all(
         (a - b).float().norm() <= tolerance * b.float().norm()
-        for a, b in zip(found, wanted, strict=True)
+        for a, b in zip(actual, expected, strict=True)
     )
 
 
@@ -95,8 +95,8 @@ def test_frames_are_those_of_the_plain_module(
     monkeypatch.setattr(flow_linear, "LARGE_ROWS", large)
     plain = made(SMALL)
     tokens = [torch.randn(n, SMALL.size, device=DEVICE) for n in given]
-    found = encode(FusedEncoder(plain, LONGEST), tokens, size, streaming, last)
-    assert near(found, encode(plain, tokens, size, streaming, last), 1e-4)
+    actual = encode(FusedEncoder(plain, LONGEST), tokens, size, streaming, last)
+    assert near(actual, encode(plain, tokens, size, streaming, last), 1e-4)
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -109,9 +109,9 @@ def test_a_row_is_the_same_in_company(streaming: bool) -> None:
 
 
 def test_they_fit_a_hopper_gpu_at_full_size(tmp_path: Path) -> None:
-    found = [line.split() for line in compiled("compile_encoder.py", tmp_path)]
-    assert {name for name, *_ in found} == {"_layer_norm_linear", "_attend", "_linear_add"}
-    for name, _, stack, shared in found:
+    actual = [line.split() for line in compiled("compile_encoder.py", tmp_path)]
+    assert {name for name, *_ in actual} == {"_layer_norm_linear", "_attend", "_linear_add"}
+    for name, _, stack, shared in actual:
         assert stack == "0", f"{name} spills"
         assert int(shared) <= 227 * 1024, f"{name} asks for too much"
 
@@ -125,8 +125,8 @@ def test_wide_rows_are_normed_and_multiplied_as_well() -> None:
     norm, linear = norm.to(DEVICE, dtype), linear.to(DEVICE, dtype)
     x = torch.randn(5, 320).to(DEVICE, dtype)
     layer = fold_norm((norm.weight, norm.bias, norm.eps), linear.weight, linear.bias)
-    found = layer_norm_linear(x, layer, act="silu", ieee=ieee)
-    assert near(found, F.silu(linear(norm(x))), tolerance)
+    actual = layer_norm_linear(x, layer, act="silu", ieee=ieee)
+    assert near(actual, F.silu(linear(norm(x))), tolerance)
 
 
 def test_chunks_come_out_of_the_kernels() -> None:
@@ -146,10 +146,10 @@ def test_chunks_come_out_of_the_kernels() -> None:
         ((ours, _),) = steps.advance([FlowState(prompt)], [tokens], [False])
         ours = ours.clone()
     steps.queue.wait()
-    ((wanted, _),) = flow.advance(
+    ((expected, _),) = flow.advance(
         [FlowState(prompt)], [torch.tensor(tokens, device=DEVICE)], [False]
     )
-    torch.testing.assert_close(ours, wanted, atol=1e-4, rtol=0)
+    torch.testing.assert_close(ours, expected, atol=1e-4, rtol=0)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="no CUDA device")
@@ -163,9 +163,9 @@ def test_full_size_in_bfloat16(given: tuple[int, ...], size: int, streaming: boo
     if kernels is None:
         pytest.skip("kernels are for other GPUs")
     tokens = [torch.randn(n, 512, device=DEVICE, dtype=torch.bfloat16) for n in given]
-    found = encode(kernels, tokens, size, streaming)
-    wanted = encode(plain.float(), [row.float() for row in tokens], size, streaming)
-    assert near(found, wanted, 2e-2)
+    actual = encode(kernels, tokens, size, streaming)
+    expected = encode(plain.float(), [row.float() for row in tokens], size, streaming)
+    assert near(actual, expected, 2e-2)
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="kernels are for a GPU, and there is one")

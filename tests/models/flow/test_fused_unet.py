@@ -62,12 +62,12 @@ def test_an_estimate_is_that_of_the_plain_module(
     lengths = torch.tensor(sizes, device=DEVICE)
     mask = attention_bias(valid(lengths, FRAMES), FRAMES, chunk if chunk < FRAMES else 0, x)
     time = torch.full((2,), TIMES[1], device=DEVICE)
-    wanted = unet(x, mu, speaker, prompt, time, mask)
+    expected = unet(x, mu, speaker, prompt, time, mask)
     step, grid = torch.tensor([1], device=DEVICE), torch.tensor([chunk], device=DEVICE)
     rows = stack_inputs(x, mu, speaker, prompt).transpose(1, 2).contiguous()
-    found = kernels_of(unet, TIMES)(rows, step, lengths, grid)
-    found = found.view(2, FRAMES, MEL).transpose(1, 2)
-    for ours, reference, size in zip(found, wanted, sizes, strict=True):
+    actual = kernels_of(unet, TIMES)(rows, step, lengths, grid)
+    actual = actual.view(2, FRAMES, MEL).transpose(1, 2)
+    for ours, reference, size in zip(actual, expected, sizes, strict=True):
         error = (ours - reference)[:, :size].float().norm()
         assert error <= tolerance * reference[:, :size].float().norm()
 
@@ -92,10 +92,10 @@ def test_chunks_come_out_of_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None
         ((ours, _),) = steps.advance([FlowState(prompt)], [tokens], [True])
         ours = ours.clone()
     steps.queue.wait()
-    ((wanted, _),) = flow.advance(
+    ((expected, _),) = flow.advance(
         [FlowState(prompt)], [torch.tensor(tokens, device=DEVICE)], [True]
     )
-    torch.testing.assert_close(ours, wanted, atol=1e-4, rtol=0)
+    torch.testing.assert_close(ours, expected, atol=1e-4, rtol=0)
 
 
 @torch.inference_mode()
@@ -103,8 +103,8 @@ def test_the_quick_gelu_is_near_the_true_one() -> None:
     x, ones = torch.randn(3, 16, device=DEVICE), torch.ones(16, device=DEVICE)
     bias = torch.linspace(-12, 12, 1000, device=DEVICE)
     layer = fold_norm((ones, 0 * ones, 1e-5), torch.zeros(1000, 16, device=DEVICE), bias)
-    found = layer_norm_linear(x, layer, act="gelu", ieee=False)
-    torch.testing.assert_close(found, F.gelu(bias).expand(3, -1), atol=1e-4, rtol=1e-5)
+    actual = layer_norm_linear(x, layer, act="gelu", ieee=False)
+    torch.testing.assert_close(actual, F.gelu(bias).expand(3, -1), atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="kernels are for a GPU, and there is one")

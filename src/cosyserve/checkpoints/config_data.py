@@ -29,7 +29,7 @@ def to_json(config: ModelConfig) -> dict[str, Any]:
 
 
 def from_json(data: Any, where: str) -> ModelConfig:
-    """`where` names file and key in errors."""
+    """The config that `to_json` wrote; `where` names file and key in errors."""
     return _build(ModelConfig, data, where)
 
 
@@ -59,7 +59,7 @@ def check_list(value: Any, where: str) -> list[Any] | tuple[Any, ...]:
 
 
 def short_repr(value: Any) -> str:
-    """The value in a few characters, whatever it is."""
+    """The value in a few characters, however large it is."""
     try:
         return reprlib.repr(value)
     except ValueError:  # Python refuses to print an integer of thousands of digits

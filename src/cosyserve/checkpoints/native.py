@@ -31,7 +31,8 @@ MAY_BE_ONNX = ("speech_tokenizer", "speaker_encoder")
 
 
 def is_native(folder: Path) -> bool:
-    """By a mark that even a damaged config has, so that the damage is named."""
+    """Whether the folder is ours, by a mark that even a damaged config has, so that the damage is
+    named."""
     file = folder / "config.json"
     if not file.is_file():
         return False
@@ -40,7 +41,7 @@ def is_native(folder: Path) -> bool:
 
 
 def read(folder: Path, only: Collection[str] = tuple(MODULES)) -> Parts:
-    """`only` names the parts whose weights are wanted."""
+    """Reads the folder's config and the weights of the parts in `only`."""
     config_file = folder / "config.json"
     config = _config(config_file)
     states, onnx = {}, {}
@@ -119,7 +120,7 @@ def _write(parts: Parts, folder: Path) -> None:
 
 
 def _unshared(state: State) -> State:
-    """The file format has no tensors that share their memory."""
+    """The state with a copy of each tensor that shares its memory, which the format can't hold."""
     own, seen = {}, set()
     for key, value in state.items():
         value = value.contiguous()

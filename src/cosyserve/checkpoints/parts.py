@@ -52,7 +52,7 @@ class Parts:
     voices: tuple[Path, ...] = ()
 
     def joined(self, other: Parts) -> Parts:
-        """This and what the other has beside; the same part or voice in both is an error."""
+        """The parts of both; the same part or voice in both is an error."""
         for what, ours, theirs in (
             ("part", self.names, other.names),
             ("voice", {v.name for v in self.voices}, {v.name for v in other.voices}),
@@ -124,7 +124,7 @@ def build(module: Callable[[Any], M], config: Any, state: State, origin: str) ->
 
 
 def check(file: str, state: State, expected: Shapes) -> None:
-    """Every expected key with its shape and nothing else, all of one float type."""
+    """Checks that the state has exactly the expected keys and shapes, all of one float type."""
     if missing := sorted(expected.keys() - state.keys()):
         raise CheckpointError(f"{file}: key '{missing[0]}' is missing ({len(missing)} in all)")
     if extra := sorted(state.keys() - expected.keys()):
@@ -143,7 +143,7 @@ def check(file: str, state: State, expected: Shapes) -> None:
 
 
 def check_finite(file: str, state: State) -> None:
-    """No NaN and no infinity; nothing is copied."""
+    """Checks that the state has no NaN and no infinity, without a copy."""
     for key, tensor in state.items():
         if tensor.is_floating_point() and tensor.numel():
             low, high = tensor.aminmax()

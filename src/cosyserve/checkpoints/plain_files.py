@@ -130,7 +130,7 @@ def reason(error: Exception) -> str:
 
 
 def _check_archive(file: Path) -> None:
-    """The zip form that torch writes since 1.6: tensors lie in the file as they are."""
+    """Checks that the file has the zip form that torch writes since 1.6, uncompressed."""
     with zipfile.ZipFile(file) as archive:
         for entry in archive.infolist():
             if entry.compress_type != zipfile.ZIP_STORED:
@@ -142,7 +142,7 @@ def _check_archive(file: Path) -> None:
 
 
 def _check_tuples(pickled: bytes) -> None:
-    """No tuple is used twice, as none is in what torch writes: a few dozen, each holding the one
+    """Checks that no tuple is used twice, as torch never does: a few dozen, each holding the one
     before it twice, are a key whose hash takes years."""
     tuples, last = set(), ""
     for opcode, argument, _ in pickletools.genops(pickled):

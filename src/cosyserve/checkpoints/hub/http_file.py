@@ -25,11 +25,11 @@ CHUNK = 1 << 20
 
 
 class UnreachableError(Exception):
-    """The server can't be reached, breaks off, or is in trouble: later may be better."""
+    """The server can't be reached, breaks off or fails: another attempt may succeed."""
 
 
 class RefusedError(Exception):
-    """The server says no, and will say it again."""
+    """The server refuses the request: another attempt is of no use."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"status {status}")
@@ -73,7 +73,7 @@ def download(
     secrets: Mapping[str, str],
     advance: Callable[[int], object],
 ) -> None:
-    """`target`, whole and checked. What arrives meanwhile is kept beside it as `.part`."""
+    """Downloads `target` and checks it. Until it is whole, it lies beside its place as `.part`."""
     part = _part(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     with part.open("ab") as out:

@@ -210,7 +210,7 @@ def _is_whole(folder: Path) -> bool:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Two processes that fetch the same model: one works, the other waits and finds it done."""
+    """Holds the folder's lock: of two processes that fetch the same model, one waits."""
     with (folder / LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -160,7 +160,7 @@ def _session(path: Path, threads: int) -> InferenceSession:
 
 
 def _within_seconds(session: InferenceSession, inputs: dict[str, Any]) -> list[Any]:
-    """A graph may hold loops: one that doesn't end is stopped, with an error of onnxruntime's."""
+    """Runs the session and stops it if it takes too long: a graph may hold loops that never end."""
     import onnxruntime
 
     options = onnxruntime.RunOptions()

@@ -126,7 +126,7 @@ def _token2wav(folder: Path, reader: ConfigReader, estimator: UNetConfig | DiTCo
 
 
 def _prompt_encoders(folder: Path, parts: Parts) -> Parts:
-    """Adds what makes voices: in torch where the ONNX weights proved right, else the files."""
+    """Adds the parts that make voices: states where torch runs them, else their ONNX files."""
     states, onnx = dict(parts.states), dict(parts.onnx)
     config = parts.config
     files = []

@@ -112,7 +112,7 @@ def flow_shapes(config: FlowConfig) -> Shapes:
 
 
 def without_prefix(state: State) -> State:
-    """Vocoders fresh from training are saved as a part of their trainer."""
+    """The state without its trainer's prefix, which vocoders fresh from training have."""
     prefix = "generator."
     if not all(key.startswith(prefix) for key in state):
         return state

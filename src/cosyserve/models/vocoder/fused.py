@@ -23,7 +23,7 @@ ALIGNED = 8  # channels that are read at once
 
 class FusedHiFT:
     def __init__(self, vocoder: HiFT, dtype: torch.dtype = torch.float16) -> None:
-        """`dtype` of what is multiplied."""
+        """`dtype` is that of the rows and weights that are multiplied."""
         config = vocoder.config
         self.vocoder = vocoder
         self.dtype = dtype
@@ -228,7 +228,7 @@ def _bias(layer: nn.Conv1d | nn.ConvTranspose1d) -> Tensor:
 
 
 def _full(mel: Tensor, lengths: Tensor | None) -> Tensor:
-    """Lengths where none were given."""
+    """The lengths; without any, all frames of each row."""
     if lengths is None:
         return torch.full_like(mel[:, 0, 0], mel.shape[2], dtype=torch.long)
     return lengths

@@ -26,8 +26,8 @@ LARGE_PROGRAMS = 264  # from so many programs on, tiles are large
 
 @triton.jit
 def snake(x, alpha):
-    """x + sin²(αx) / α. The sine is our own: sin² has the period π, so that no case is special,
-    and none is slow."""
+    """x + sin²(αx) / α. The sine is our own: sin² has the period π, so that no argument needs
+    a special case, which would be slow."""
     z = alpha * x
     turn = z * 0.3183098861837907 + 12582912.0 - 12582912.0  # rounded: 1.5 * 2^23 has no fraction
     r = z - turn * 3.1415927410125732 + turn * 8.742278012618954e-8

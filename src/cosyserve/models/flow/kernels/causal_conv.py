@@ -71,7 +71,7 @@ def _causal_conv(
 
 @triton.jit
 def _frames(x, t, k, length, size: tl.constexpr):
-    """Zero before the first."""
+    """Frames t of x; zero before the first and behind the last."""
     inside = ((t >= 0) & (t < length))[:, None] & (k < size)[None, :]
     return tl.load(x + t[:, None] * size + k[None, :], mask=inside, other=0.0)
 

@@ -100,7 +100,7 @@ def _attend(
 
 @triton.jit
 def _distances(table, column, d, reach, inner: tl.constexpr, width: tl.constexpr):
-    """Zero where no query stands."""
+    """Columns of the table of distances; zero outside of it."""
     inside = ((column >= 0) & (column < 2 * reach - 1))[:, None] & (d < width)[None, :]
     return tl.load(table + column[:, None] * inner + d[None, :], mask=inside, other=0.0)
 

@@ -18,8 +18,7 @@ from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.errors import CosyError
 from cosyserve.models.flow.flow import Flow, FlowPrompt
 from cosyserve.models.lm import draw
-from cosyserve.models.lm.fused import fused
-from cosyserve.models.lm.lm import KVCache
+from cosyserve.models.lm.lm import KVCache, fused_lm
 
 BATCH = 32
 
@@ -125,7 +124,7 @@ def kernels_against_module(bench: Bench) -> dict[str, float]:
     """Logits of our kernels and of the plain module: relative error, and rows with another first
     choice though the module's lead is larger than the error."""
     config, found = bench.lm.config, {}
-    kernels = fused(bench.lm, 256)
+    kernels = fused_lm(bench.lm, 256)
     if kernels is None:
         raise CosyError("there are no kernels for this device")
     for rows in (2, 3, 64, 65):  # one of each kind of step, and tiles that are not full
@@ -158,7 +157,7 @@ def int8_agreement(bench: Bench) -> dict[str, float]:
     found = []
     for eight_bits in (False, True):
         bench.lm.eight_bits = eight_bits
-        kernels = fused(bench.lm, 256)
+        kernels = fused_lm(bench.lm, 256)
         bench.lm.eight_bits = False
         if kernels is None:
             raise CosyError("there are no kernels for this device")
@@ -192,7 +191,7 @@ def draws_chi2(bench: Bench) -> dict[str, float]:
     floats = floats.to(bench.device).expand(count, -1).contiguous()
     logits = 2.0 * torch.randn(1, config.classes, device=bench.device)
     logits = logits.expand(count, -1).contiguous()
-    kernels = fused(bench.lm, 64)
+    kernels = fused_lm(bench.lm, 64)
     if kernels is None:
         raise CosyError("there are no kernels for this device")
     outcome = torch.zeros(count, 2, dtype=torch.float64, device=bench.device)

@@ -22,8 +22,7 @@ from cosyserve.engine.compute.hops import hop_ends
 from cosyserve.engine.compute.token2wav import Token2Wav, Token2WavState
 from cosyserve.errors import CosyError
 from cosyserve.models.flow.flow import Flow, FlowState
-from cosyserve.models.lm.fused import fused
-from cosyserve.models.lm.lm import KVCache
+from cosyserve.models.lm.lm import KVCache, fused_lm
 
 COMPANY = 8  # rows
 
@@ -106,7 +105,7 @@ def _company_logits_error(bench: Bench) -> float:
 def _company_step_error(bench: Bench) -> float:
     """Of a row's logits as the engine computes them, in batches of all kinds."""
     lm, rows, span = bench.lm, 65, 64
-    kernels = fused(lm, span)
+    kernels = fused_lm(lm, span)
     chance = torch.Generator(bench.device).manual_seed(0)
     ids = torch.randint(0, lm.config.vocab, (rows,), generator=chance, device=bench.device)
     lengths = torch.full((rows,), 40, device=bench.device)

@@ -112,9 +112,9 @@ def test_broken_configs(change: Any, message: str, folder: Path) -> None:
     data = json.loads(file.read_text())
     for indent in (None, 3):  # how the file is laid out does not matter
         replaced(file, json.dumps(change(data), indent=indent).encode())
-        found = refusal(folder)
-        assert str(folder) in found
-        assert message in found
+        actual = refusal(folder)
+        assert str(folder) in actual
+        assert message in actual
 
 
 def test_cut_configs(folder: Path) -> None:

@@ -44,16 +44,16 @@ def whole(parts: Parts, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_round_trip(parts: Parts, whole: Path) -> None:
-    found = published.read(whole)
-    assert found.config == parts.config
-    assert found.states.keys() == parts.states.keys()
+    actual = published.read(whole)
+    assert actual.config == parts.config
+    assert actual.states.keys() == parts.states.keys()
     for name, state in parts.states.items():
-        assert found.states[name].keys() == state.keys()
-        assert all(torch.equal(found.states[name][key], state[key]) for key in state)
-    assert found.tokenizer is not None
+        assert actual.states[name].keys() == state.keys()
+        assert all(torch.equal(actual.states[name][key], state[key]) for key in state)
+    assert actual.tokenizer is not None
     assert parts.tokenizer is not None
-    assert found.tokenizer.encode("hé<|im_end|>") == parts.tokenizer.encode("hé<|im_end|>")
-    assert [voice.read_bytes() for voice in found.voices] == [b"any voice"]
+    assert actual.tokenizer.encode("hé<|im_end|>") == parts.tokenizer.encode("hé<|im_end|>")
+    assert [voice.read_bytes() for voice in actual.voices] == [b"any voice"]
     assert sorted(os.listdir(whole)) == sorted(
         ["config.json", "tokenizer.json", "voices", *(f"{name}.safetensors" for name in PARTS)]
     )
@@ -65,11 +65,11 @@ def test_small_weights_and_a_pronouncer(parts: Parts, tmp_path: Path) -> None:
     reading = TextTokenizer(bpe, "test", random_pronouncer())
     small = {**parts.states, "lm": packed(parts.states["lm"])}
     native.write(replace(parts, states=small, tokenizer=reading), tmp_path / "model")
-    found = native.read(tmp_path / "model")
-    assert found.tokenizer is not None
-    assert found.tokenizer.encode("any words") == reading.encode("any words") != []
+    actual = native.read(tmp_path / "model")
+    assert actual.tokenizer is not None
+    assert actual.tokenizer.encode("any words") == reading.encode("any words") != []
     for key, value in parts.states["lm"].items():
-        assert torch.allclose(found.states["lm"][key].float(), value.float(), atol=0.05)
+        assert torch.allclose(actual.states["lm"][key].float(), value.float(), atol=0.05)
 
 
 @pytest.mark.parametrize("folder_of", ["cosyvoice2_folder", "hugging_face_lm_folder"])
@@ -79,19 +79,19 @@ def test_published_folders_become_native(
     """Mapped pickles, views of larger tables: what is read is what was written."""
     parts = published.read(request.getfixturevalue(folder_of))
     native.write(parts, tmp_path / "deep" / "model")
-    found = published.read(tmp_path / "deep" / "model")
+    actual = published.read(tmp_path / "deep" / "model")
     for name, state in parts.states.items():
-        assert all(torch.equal(found.states[name][key], state[key]) for key in state)
+        assert all(torch.equal(actual.states[name][key], state[key]) for key in state)
 
 
 def test_cast(parts: Parts, tmp_path: Path) -> None:
     native.write(parts.cast(torch.bfloat16), tmp_path / "model")
-    found = published.read(tmp_path / "model").states
+    actual = published.read(tmp_path / "model").states
     for name in PARTS:
-        dtypes = {value.dtype for value in found[name].values() if value.is_floating_point()}
+        dtypes = {value.dtype for value in actual[name].values() if value.is_floating_point()}
         assert dtypes == {torch.bfloat16 if name in ("lm", "flow") else torch.float32}
     for key, value in parts.states["lm"].items():
-        assert torch.equal(found["lm"][key], value.bfloat16())
+        assert torch.equal(actual["lm"][key], value.bfloat16())
     model = load_folder(tmp_path / "model", dtype=torch.float32)
     assert model.need_lm()[0].norm.weight.dtype == torch.float32
 
@@ -101,8 +101,8 @@ def test_tensors_that_share_memory_are_written_apart(parts: Parts, tmp_path: Pat
     state["f0_predictor.condnet.2.weight"] = state["f0_predictor.condnet.4.weight"]
     state["conv_pre.bias"] = torch.zeros(1).expand(state["conv_pre.bias"].shape)
     native.write(replace(parts, states=parts.states | {"vocoder": state}), tmp_path / "model")
-    found = published.read(tmp_path / "model").states["vocoder"]
-    assert all(torch.equal(found[key], state[key]) for key in state)
+    actual = published.read(tmp_path / "model").states["vocoder"]
+    assert all(torch.equal(actual[key], state[key]) for key in state)
 
 
 def test_an_encoder_that_stays_onnx(cosyvoice2_folder: Path, parts: Parts, tmp_path: Path) -> None:
@@ -111,9 +111,9 @@ def test_an_encoder_that_stays_onnx(cosyvoice2_folder: Path, parts: Parts, tmp_p
     onnx = {"speech_tokenizer": cosyvoice2_folder / "speech_tokenizer_v2.onnx"}
     config = replace(parts.config, speech_tokenizer=sizes)
     native.write(replace(parts, config=config, states=states, onnx=onnx), tmp_path / "model")
-    found = published.read(tmp_path / "model")
-    assert found.onnx == {"speech_tokenizer": tmp_path / "model" / "speech_tokenizer.onnx"}
-    assemble(found).need_prompt_encoders()
+    actual = published.read(tmp_path / "model")
+    assert actual.onnx == {"speech_tokenizer": tmp_path / "model" / "speech_tokenizer.onnx"}
+    assemble(actual).need_prompt_encoders()
 
 
 def test_an_existing_place_is_never_touched(parts: Parts, tmp_path: Path) -> None:

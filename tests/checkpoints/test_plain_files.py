@@ -50,10 +50,10 @@ def test_a_state_is_read_as_it_was_saved(tmp_path: Path) -> None:
     state = {"a": TENSOR, "b": TENSOR.T, "c": TENSOR[3:5, ::2], "d": TENSOR, "n": torch.tensor(3)}
     state["e"] = torch.nn.Parameter(TENSOR)
     torch.save(state | {"epoch": 3, "step": 100}, tmp_path / "a.pt")
-    found = read_state(tmp_path / "a.pt")
-    assert found.keys() == state.keys()
-    assert all(torch.equal(found[key], state[key]) for key in state)
-    assert not any(value.requires_grad for value in found.values())
+    actual = read_state(tmp_path / "a.pt")
+    assert actual.keys() == state.keys()
+    assert all(torch.equal(actual[key], state[key]) for key in state)
+    assert not any(value.requires_grad for value in actual.values())
 
 
 @pytest.mark.parametrize(

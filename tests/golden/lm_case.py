@@ -118,9 +118,9 @@ def _ras_run(lm: SpeechLM, a: Arrays) -> Arrays:
             sampling.top_k,
         )
         probs = decoder.logits.masked_fill(forbidden, -torch.inf).softmax(-1)
-        found = nucleus(probs, rules, sampling.top_k)
-        sizes.append(int(found.size))
-        margins.append(_edge_distance(found.probs[0, : sizes[-1]], u1))
+        actual = nucleus(probs, rules, sampling.top_k)
+        sizes.append(int(actual.size))
+        margins.append(_edge_distance(actual.probs[0, : sizes[-1]], u1))
         if draw.repeats >= 1:
             fallbacks.append(step)
             others = decoder.logits.masked_fill(forbidden, -torch.inf)
@@ -164,12 +164,12 @@ def ras_case(c: dict, a: Arrays, salt: int, fill: Fill) -> Arrays:
         sampling.top_k,
     )
     probs = logits.masked_fill(forbidden, -torch.inf).softmax(-1)
-    found = nucleus(probs, rules, sampling.top_k)
-    inside = torch.arange(sampling.top_k) < found.size[:, None]
+    actual = nucleus(probs, rules, sampling.top_k)
+    inside = torch.arange(sampling.top_k) < actual.size[:, None]
     return {
-        "nucleus_size": found.size.numpy(),
-        "nucleus_ids": torch.where(inside, found.ids, -1).numpy(),
-        "nucleus_probs": (found.probs * inside).numpy(),
+        "nucleus_size": actual.size.numpy(),
+        "nucleus_ids": torch.where(inside, actual.ids, -1).numpy(),
+        "nucleus_probs": (actual.probs * inside).numpy(),
         "first_choice": draw.first.numpy(),
         "repeats": draw.repeats.numpy(),
         "fallback": (draw.repeats >= sampling.window * sampling.max_repeats).long().numpy(),

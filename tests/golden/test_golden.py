@@ -40,7 +40,9 @@ def test_the_command_fails_exactly_when_an_output_differs(tmp_path: Path, spoil:
     command = [sys.executable, str(HERE / "verify.py"), str(folder)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == int(spoil), run.stdout + run.stderr
-    assert ("final" in run.stdout) is spoil or not spoil
+    status, case, output, *_ = run.stdout.split()
+    assert (status, case) == ("FAIL" if spoil else "ok", "ras")
+    assert output == "final:" or not spoil
 
 
 def test_an_output_that_nobody_computes_is_a_failure(tmp_path: Path) -> None:

@@ -86,14 +86,14 @@ def _check(name: str, run: Case, case: dict, folder: Path, salt: int) -> Result:
     with np.load(folder / f"{name}.npz") as file:
         arrays = dict(file)
     with torch.inference_mode():
-        found = run(case["config"], arrays, salt, fill)
+        actual = run(case["config"], arrays, salt, fill)
     worst, failures = (-1.0, "nothing compared"), []
     for output, tolerance in case["outputs"].items():
         limit = 0.0 if tolerance == "equal" else float(tolerance)
-        if output not in found:
+        if output not in actual:
             failures.append(f"{output}: not computed")
             continue
-        error = _error(found[output], arrays[output])
+        error = _error(actual[output], arrays[output])
         share = error / limit if limit else (0.0 if error == 0.0 else np.inf)
         worst = max(worst, (share, f"{output}: error {error:.1e}, tolerance {tolerance}"))
         if not share <= 1.0:
@@ -104,13 +104,13 @@ def _check(name: str, run: Case, case: dict, folder: Path, salt: int) -> Result:
     return Result(name, "ok", worst[1], seconds)
 
 
-def _error(found: np.ndarray, golden: np.ndarray) -> float:
-    found = np.asarray(found)
-    if found.shape != golden.shape:
+def _error(actual: np.ndarray, golden: np.ndarray) -> float:
+    actual = np.asarray(actual)
+    if actual.shape != golden.shape:
         return float("inf")
     if not golden.size:
         return 0.0
-    error = np.abs(found.astype(np.float64) - golden.astype(np.float64)).max()
+    error = np.abs(actual.astype(np.float64) - golden.astype(np.float64)).max()
     return float("inf") if np.isnan(error) else float(error)
 
 

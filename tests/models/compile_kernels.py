@@ -36,29 +36,29 @@ def compiles(
         if name in constants:
             given[(index,)] = constants[name]
     source = ASTSource(kernel, signature=signature, constexprs=given)
-    found = triton.compile(
+    compiled = triton.compile(
         source, target=HOPPER, options={"num_warps": warps, "num_stages": stages}
     )
-    assert found.asm["cubin"]
+    assert compiled.asm["cubin"]
     sys.stdout.write(f"{kernel.__name__}\n")
 
 
 half, whole, number = "*bf16", "*fp32", "i32"
 rest = number, number, "fp32"
 compiles(
-    linear_few._norm_linear,
+    linear_few._rms_norm_linear,
     (whole, half, half, half, half, whole, *rest),
     **TILE,
     gated=False,
-    stepped=False,
+    quantized=False,
     biased=True,
 )
 compiles(
-    linear_few._norm_linear,
+    linear_few._rms_norm_linear,
     (whole, half, "*i8", whole, half, half, *rest),
     **TILE,
     gated=True,
-    stepped=True,
+    quantized=True,
     biased=False,
 )
 compiles(
@@ -66,17 +66,17 @@ compiles(
     (half, half, half, whole, whole, number, number),
     8,
     **TILE | {"bn": 2, "bk": 8192},
-    stepped=False,
+    quantized=False,
 )
 compiles(
     linear_few._merge_project,
     (whole, whole, half, half, whole, whole, number, number),
     **TILE,
-    stepped=False,
+    quantized=False,
     splits=8,
     width=64,
 )
-batch: dict[str, Any] = {"exact": False, "pdl": True, "line": 64, "gated": False, "biased": False}
+batch: dict[str, Any] = {"ieee": False, "pdl": True, "line": 64, "gated": False, "biased": False}
 batch |= {"adds": False, "parts": 0, "bm": linear_batch.ROWS, "bp": 1}
 plain, gated = linear_batch.PLAIN, linear_batch.GATED
 for shape, kind in (
@@ -95,7 +95,7 @@ for shape, kind in (
 sizes = {
     "width": 64,
     "group": 7,
-    "exact": False,
+    "ieee": False,
     "pdl": True,
     "early": True,
     "bg": 16,
@@ -110,7 +110,7 @@ compiles(
 )
 place = *[number] * 4, number
 compiles(
-    prefill_attention._turn,
+    prefill_attention._rotate,
     (half, whole, "*i64", "*i64", half, half, *place),
     width=64,
     pdl=True,
@@ -122,7 +122,7 @@ compiles(
     prefill_attention._attend,
     (half, "*i64", "*i64", half, half, half, number, *place, "fp32"),
     width=64,
-    exact=False,
+    ieee=False,
     pdl=True,
     bq=32,
     bk=64,
@@ -143,21 +143,21 @@ compiles(
     16,
     elsewhere=True,
     window=64,
-    most=64,
+    max_top_k=64,
     pdl=True,
     block=8192,
 )
 
 # Those of flow and vocoder, for few rows and for many.
-common: dict[str, Any] = {"exact": False, "pdl": True}
+common: dict[str, Any] = {"ieee": False, "pdl": True}
 for bm, bn, once in ((32, 128, True), (128, 64, False), (128, 32, False)):
     compiles(
-        norm_linear._norm_linear,
+        norm_linear._layer_norm_linear,
         (half, half, whole, whole, half, *[number] * 3, "fp32"),
         8,
         **common | {"size": 256, "act": "gelu", "once": once, "bm": bm, "bn": bn, "bk": 256},
     )
-compiles(norm_linear._normalise, (half, half, number, "fp32"), size=256, bm=8, bk=256, pdl=True)
+compiles(norm_linear._normalize, (half, half, number, "fp32"), size=256, bm=8, bk=256, pdl=True)
 for bm, bn, bk, halves in ((16, 64, 512, True), (64, 128, 64, False)):
     tile = common | {"bm": bm, "bn": bn, "bk": bk}
     compiles(

@@ -14,11 +14,11 @@ def test_what_was_packed_comes_back_within_half_a_level() -> None:
     state["a.weight"][1] *= 1e-3
     small = packed(state)
     assert small["a.weight"].dtype is torch.int8
-    found = unpacked("file", small)
-    assert found.keys() == state.keys()
-    assert torch.equal(found["a.bias"], state["a.bias"].half())
-    assert torch.equal(found["none"].float(), state["none"])
-    for row, was in zip(found["a.weight"].float(), state["a.weight"], strict=True):
+    actual = unpacked("file", small)
+    assert actual.keys() == state.keys()
+    assert torch.equal(actual["a.bias"], state["a.bias"].half())
+    assert torch.equal(actual["none"].float(), state["none"])
+    for row, was in zip(actual["a.weight"].float(), state["a.weight"], strict=True):
         assert (row - was).abs().max() <= 0.51 * was.abs().max() / 127 + 1e-3 * was.abs().max()
 
 

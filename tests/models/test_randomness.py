@@ -18,8 +18,8 @@ FIRST_UNIFORMS = [0.087109, 0.226746, 0.704226, 0.039846]
 
 def test_this_sequence_never_changes() -> None:
     """A released seed must keep its speech."""
-    found = [uniform(torch.tensor(42), step, draw).item() for step in (0, 1) for draw in (0, 1)]
-    assert np.round(found, 6).tolist() == FIRST_UNIFORMS
+    actual = [uniform(torch.tensor(42), step, draw).item() for step in (0, 1) for draw in (0, 1)]
+    assert np.round(actual, 6).tolist() == FIRST_UNIFORMS
 
 
 def test_uniforms_are_uniform_and_uncorrelated() -> None:

@@ -7,14 +7,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from cosyserve.text import TextTokenizer
 from cosyserve.text.byte_level import BYTE_NAMES
 
-_BESIDE = Path(__file__).parents[3] / "shared" / "data" / "qwen2-tokenizer"
+QWEN2 = "COSYSERVE_QWEN2_TOKENIZER"  # names a folder outside of the repository
 
 
 @pytest.fixture(scope="session")
 def qwen2() -> TextTokenizer:
-    folder = Path(os.environ.get("COSYSERVE_QWEN2_TOKENIZER", _BESIDE))
-    if not (folder / "vocab.json").is_file():
-        pytest.skip("set COSYSERVE_QWEN2_TOKENIZER to a folder with vocab.json and merges.txt")
+    if QWEN2 not in os.environ:
+        pytest.skip(f"set {QWEN2} to a folder with Qwen2's vocab.json and merges.txt")
+    folder = Path(os.environ[QWEN2])
     return TextTokenizer.from_vocabulary(folder / "vocab.json", folder / "merges.txt")
 
 

@@ -1,7 +1,7 @@
-"""Configs and their numbers, out of data that somebody wrote into a file.
+"""Configs and their numbers, out of the data of a file.
 
 Numbers are bounded, so that no file can ask for a million layers; every problem is a
-CheckpointError that names file and key. Knows no file format: it takes what JSON or yaml gave.
+CheckpointError that names file and key.
 """
 
 from __future__ import annotations
@@ -29,33 +29,37 @@ def to_json(config: ModelConfig) -> dict[str, Any]:
 
 
 def from_json(data: Any, where: str) -> ModelConfig:
-    """`where` names file and key in errors."""
+    """The config that `to_json` wrote; `where` names file and key in errors."""
     return _build(ModelConfig, data, where)
 
 
-def whole(value: Any, where: str, most: int = MAX_SIZE) -> int:
-    """A size."""
-    if type(value) is not int or not 1 <= value <= most:
-        raise CheckpointError(f"{where} must be a whole number of 1..{most}, got {shown(value)}")
+def check_int(value: Any, where: str, max_value: int = MAX_SIZE) -> int:
+    """A size: a whole number of 1..max_value."""
+    if type(value) is not int or not 1 <= value <= max_value:
+        raise CheckpointError(
+            f"{where} must be a whole number of 1..{max_value}, got {short_repr(value)}"
+        )
     return value
 
 
-def real(value: Any, where: str) -> float:
-    """A number that is not a size."""
+def check_float(value: Any, where: str) -> float:
+    """A number of 0..MAX_REAL that is not a size."""
     if type(value) not in (int, float) or not 0 <= value <= MAX_REAL:
-        raise CheckpointError(f"{where} must be a number of 0..{MAX_REAL:g}, got {shown(value)}")
+        raise CheckpointError(
+            f"{where} must be a number of 0..{MAX_REAL:g}, got {short_repr(value)}"
+        )
     return float(value)
 
 
-def items(value: Any, where: str) -> list[Any] | tuple[Any, ...]:
-    """A short list."""
+def check_list(value: Any, where: str) -> list[Any] | tuple[Any, ...]:
+    """A list of 1..MAX_LIST."""
     if not isinstance(value, list | tuple) or not 1 <= len(value) <= MAX_LIST:
-        raise CheckpointError(f"{where} must be a list of 1..{MAX_LIST}, got {shown(value)}")
+        raise CheckpointError(f"{where} must be a list of 1..{MAX_LIST}, got {short_repr(value)}")
     return value
 
 
-def shown(value: Any) -> str:
-    """The value in a few characters, whatever it is."""
+def short_repr(value: Any) -> str:
+    """The value in a few characters, however large it is."""
     try:
         return reprlib.repr(value)
     except ValueError:  # Python refuses to print an integer of thousands of digits
@@ -63,8 +67,8 @@ def shown(value: Any) -> str:
 
 
 @contextmanager
-def sensible(where: str) -> Iterator[None]:
-    """Sizes that no model can have become an error about the file that they came from."""
+def as_checkpoint_error(where: str) -> Iterator[None]:
+    """Errors of sizes that no model can have become a CheckpointError about their file."""
     try:
         yield
     except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
@@ -73,13 +77,13 @@ def sensible(where: str) -> Iterator[None]:
 
 def _build(cls: type[T], data: Any, where: str) -> T:
     if not isinstance(data, dict):
-        raise CheckpointError(f"{where} must be an object, got {shown(data)}")
+        raise CheckpointError(f"{where} must be an object, got {short_repr(data)}")
     hints = get_type_hints(cls)
     names = {f.name for f in fields(cls)}  # type: ignore[arg-type]
     if unknown := sorted(set(data) - names):
-        raise CheckpointError(f"{where}: unknown key {shown(unknown[0])}")
+        raise CheckpointError(f"{where}: unknown key {short_repr(unknown[0])}")
     values = {key: _value(hints[key], value, f"{where}.{key}") for key, value in data.items()}
-    with sensible(where):
+    with as_checkpoint_error(where):
         return cls(**values)
 
 
@@ -87,20 +91,21 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     options = get_args(hint)
     if hint is int:
         name = where.rpartition(".")[2].partition("[")[0]
-        return whole(value, where, MAX_DEPTH if name in DEPTHS else MAX_SIZE)
+        return check_int(value, where, MAX_DEPTH if name in DEPTHS else MAX_SIZE)
     if hint is float:
-        return real(value, where)
+        return check_float(value, where)
     if hint in (str, bool):
         if type(value) is not hint:
-            raise CheckpointError(f"{where} must be a {hint.__name__}, got {shown(value)}")
+            raise CheckpointError(f"{where} must be a {hint.__name__}, got {short_repr(value)}")
         return value
     if get_origin(hint) is tuple:
         return tuple(
-            _value(options[0], item, f"{where}[{i}]") for i, item in enumerate(items(value, where))
+            _value(options[0], item, f"{where}[{i}]")
+            for i, item in enumerate(check_list(value, where))
         )
     if get_origin(hint) is Literal:
         if value not in options:
-            raise CheckpointError(f"{where} must be one of {options}, got {shown(value)}")
+            raise CheckpointError(f"{where} must be one of {options}, got {short_repr(value)}")
         return value
     if value is None and type(None) in options:
         return None
@@ -109,5 +114,5 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         kind = value.get("kind") if isinstance(value, dict) else None
         classes = [c for c in classes if c.kind == kind]
         if not classes:
-            raise CheckpointError(f"{where}.kind: unknown kind {shown(kind)}")
+            raise CheckpointError(f"{where}.kind: unknown kind {short_repr(kind)}")
     return _build(classes[0], value, where)

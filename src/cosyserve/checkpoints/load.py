@@ -15,8 +15,8 @@ from cosyserve.errors import InputError
 SHIPPED = "nano"  # the small model inside the package
 SHIPPED_FOLDER = Path(__file__).parents[1] / SHIPPED
 
-# oneDNN computes a CPU's convolutions and keeps what it compiled for each length, of 1024 unless
-# told. An utterance has 73 and its last length seldom comes again: this many hold the lengths that
+# oneDNN computes a CPU's convolutions and keeps what it compiled for each length, by default of
+# 1024. An utterance has 73 and its last length seldom comes again: this many hold the lengths that
 # every stream begins with; more would only take memory, and break up what lies between.
 CONVOLUTIONS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256"
 
@@ -29,8 +29,10 @@ def load_model(
     dtype: str = "auto",
     only: Collection[str] | None = None,
 ) -> Model:
-    """`model`: a folder, `nano` or `test`. Flow and vocoder may have a device of their own. `only`
-    some parts can be loaded of a native folder."""
+    """Loads `model`: a folder, `nano` or `test`; of a native folder perhaps `only` some parts.
+
+    Flow and vocoder may have a device of their own.
+    """
     devices = _device(device), _device(token2wav_device or device)
     if any(place.type == "cpu" for place in devices):
         os.environ.setdefault(*CONVOLUTIONS)
@@ -43,7 +45,7 @@ def load_model(
 
 
 def model_folder(model: str | Path) -> Path:
-    """Where the model lies: inside the package for our name, else where it says."""
+    """The folder of a model: inside the package for `nano`, else the one it names."""
     return SHIPPED_FOLDER if str(model) == SHIPPED else Path(model)
 
 
@@ -54,9 +56,12 @@ def load_folder(
     only: Collection[str] | None = None,
     token2wav_device: torch.device | str | None = None,
 ) -> Model:
-    """A native or a published folder. `dtype` of LM and flow; None: bfloat16 on a GPU; on a CPU as
-    stored, but no float16, which it computes slowly; int8: bfloat16, but the LM's weights for few
-    rows at a time in eight bits. `only` some parts can be loaded of a native folder."""
+    """Loads a native or a published folder; of a native one perhaps `only` some parts.
+
+    `dtype` is that of LM and flow. None: bfloat16 on a GPU; on a CPU as stored, but no float16,
+    which it computes slowly. int8: bfloat16, but the LM's weights for few rows at a time in eight
+    bits.
+    """
     on_gpu, eight_bits = torch.device(device).type == "cuda", dtype is torch.int8
     if eight_bits and not on_gpu:
         raise InputError("dtype int8 is for a GPU: choose another, or device cuda")

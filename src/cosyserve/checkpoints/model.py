@@ -1,14 +1,14 @@
-"""A model ready to run: modules with their weights on a device.
-
-Knows no request and no setting; the caller says where and in which precision.
-"""
+"""A model ready to run: modules with their weights on a device."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
+from torch import nn
 
 from cosyserve.checkpoints.onnx.encoders import load_speaker_encoder, load_speech_tokenizer
 from cosyserve.checkpoints.parts import Parts, build
@@ -27,10 +27,12 @@ from cosyserve.models.lm.lm import SpeechLM
 from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.text import TextTokenizer
 
+M = TypeVar("M", bound=nn.Module)
+
 
 @dataclass(frozen=True)
 class Model:
-    """Parts that a folder lacks are None; asking for one that is needed names what to do."""
+    """Parts that a folder lacks are None; `need_...` raises an error that says what to do then."""
 
     config: ModelConfig
     device: torch.device
@@ -74,50 +76,46 @@ def assemble(
     token2wav_device: torch.device | str | None = None,
     origin: str = "model",
 ) -> Model:
-    """A model on its device; flow and vocoder may have one of their own."""
-    config, states, device = parts.config, parts.states, torch.device(device)
+    """Builds every part that is there; `origin` names them in errors. Flow and vocoder may have a
+    device of their own."""
+    config, device = parts.config, torch.device(device)
     token2wav_device = torch.device(token2wav_device or device)
-    lm = flow = vocoder = None
-    if "lm" in states:
-        lm = build(SpeechLM, config.lm, states["lm"], f"{origin}/lm").to(device)
-        if parts.tokenizer and config.lm and parts.tokenizer.vocab_size > config.lm.vocab:
-            raise CheckpointError(f"{origin}: the tokenizer has more ids than the LM")
-    if "flow" in states:
-        flow = build(Flow, config.flow, states["flow"], f"{origin}/flow").to(token2wav_device)
-    if "vocoder" in states:
-        vocoder = build(HiFT, config.vocoder, states["vocoder"], f"{origin}/vocoder")
-        vocoder = vocoder.to(token2wav_device, torch.float32)
-    speech_tokenizer: SpeechTokenizer | None = None
-    speaker_encoder: SpeakerEncoder | None = None
-    if "speech_tokenizer" in states:
-        module = build(
-            S3Tokenizer,
-            config.speech_tokenizer,
-            states["speech_tokenizer"],
-            f"{origin}/speech_tokenizer",
-        )
-        speech_tokenizer = TorchSpeechTokenizer(module.to(device))
-    elif "speech_tokenizer" in parts.onnx and config.speech_tokenizer:
-        speech_tokenizer = load_speech_tokenizer(
-            parts.onnx["speech_tokenizer"], config.speech_tokenizer
-        )
-    if "speaker_encoder" in states:
-        encoder = build(
-            CamPlus, config.speaker_encoder, states["speaker_encoder"], f"{origin}/speaker_encoder"
-        )
-        speaker_encoder = TorchSpeakerEncoder(encoder.to(device))
-    elif "speaker_encoder" in parts.onnx and config.speaker_encoder:
-        speaker_encoder = load_speaker_encoder(
-            parts.onnx["speaker_encoder"], config.speaker_encoder
-        )
+
+    def built(name: str, module: Callable[[Any], M], place: torch.device) -> M | None:
+        state = parts.states.get(name)
+        if state is None:
+            return None
+        return build(module, getattr(config, name), state, f"{origin}/{name}").to(place)
+
+    lm = built("lm", SpeechLM, device)
+    if lm and parts.tokenizer and parts.tokenizer.vocab_size > lm.config.vocab:
+        raise CheckpointError(f"{origin}: the tokenizer has more ids than the LM")
+    flow = built("flow", Flow, token2wav_device)
+    vocoder = built("vocoder", HiFT, token2wav_device)
+    speech_tokenizer = built("speech_tokenizer", S3Tokenizer, device)
+    speaker_encoder = built("speaker_encoder", CamPlus, device)
     return Model(
-        config,
-        device,
-        lm,
-        flow,
-        vocoder,
-        parts.tokenizer,
-        speech_tokenizer,
-        speaker_encoder,
-        parts.voices,
+        config=config,
+        device=device,
+        lm=lm,
+        flow=flow,
+        vocoder=vocoder.to(torch.float32) if vocoder else None,
+        text_tokenizer=parts.tokenizer,
+        speech_tokenizer=_speech_tokenizer(parts, speech_tokenizer),
+        speaker_encoder=_speaker_encoder(parts, speaker_encoder),
+        voices=parts.voices,
     )
+
+
+def _speech_tokenizer(parts: Parts, module: S3Tokenizer | None) -> SpeechTokenizer | None:
+    if module:
+        return TorchSpeechTokenizer(module)
+    file, config = parts.onnx.get("speech_tokenizer"), parts.config.speech_tokenizer
+    return load_speech_tokenizer(file, config) if file and config else None
+
+
+def _speaker_encoder(parts: Parts, module: CamPlus | None) -> SpeakerEncoder | None:
+    if module:
+        return TorchSpeakerEncoder(module)
+    file, config = parts.onnx.get("speaker_encoder"), parts.config.speaker_encoder
+    return load_speaker_encoder(file, config) if file and config else None

@@ -1,6 +1,6 @@
 """Our model folder: config.json, a safetensors file per part, tokenizer.json, voices/.
 
-Knows no published layout. Files are mapped into memory, so that a model loads in seconds and a
+Files are mapped into memory, so that a model loads in seconds and a
 second process shares the pages. A folder is written beside its place and moved there when whole.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from cosyserve.checkpoints.config_data import from_json, sensible, shown, to_json
+from cosyserve.checkpoints.config_data import as_checkpoint_error, from_json, short_repr, to_json
 from cosyserve.checkpoints.parts import MODULES, Parts, State, check, check_finite, shapes
 from cosyserve.checkpoints.plain_files import read_json, read_tensors, reason, require_file
 from cosyserve.errors import CheckpointError
@@ -31,7 +31,8 @@ MAY_BE_ONNX = ("speech_tokenizer", "speaker_encoder")
 
 
 def is_native(folder: Path) -> bool:
-    """By a mark that even a damaged config has, so that the damage is named."""
+    """Whether the folder is ours, by a mark that even a damaged config has, so that the damage is
+    named."""
     file = folder / "config.json"
     if not file.is_file():
         return False
@@ -40,7 +41,7 @@ def is_native(folder: Path) -> bool:
 
 
 def read(folder: Path, only: Collection[str] = tuple(MODULES)) -> Parts:
-    """`only` names the parts whose weights are wanted."""
+    """Reads the folder's config and the weights of the parts in `only`."""
     config_file = folder / "config.json"
     config = _config(config_file)
     states, onnx = {}, {}
@@ -54,7 +55,7 @@ def read(folder: Path, only: Collection[str] = tuple(MODULES)) -> Parts:
             onnx[name] = exported
             continue
         states[name] = unpacked(str(file), read_tensors(file))
-        with sensible(str(config_file)):
+        with as_checkpoint_error(str(config_file)):
             expected = shapes(module, sizes)
         check(str(file), states[name], expected)
         check_finite(str(file), states[name])
@@ -65,7 +66,7 @@ def read(folder: Path, only: Collection[str] = tuple(MODULES)) -> Parts:
         pronouncer = Pronouncer.load(sounds) if sounds.exists() else None
         tokenizer = TextTokenizer.from_json(folder / "tokenizer.json", pronouncer)
     voices = tuple(sorted((folder / "voices").glob("*.safetensors")))
-    return Parts(config, states, onnx, tokenizer, voices)
+    return Parts(config=config, states=states, onnx=onnx, tokenizer=tokenizer, voices=voices)
 
 
 def _config(file: Path) -> ModelConfig:
@@ -74,8 +75,8 @@ def _config(file: Path) -> ModelConfig:
         raise CheckpointError(f"{file}: not the config of a cosyserve model folder")
     if data.get("version") != VERSION:
         raise CheckpointError(
-            f"{file}: format version {shown(data.get('version'))}, this program reads {VERSION}: "
-            "run `cosyserve prepare` on the original folder again"
+            f"{file}: format version {short_repr(data.get('version'))}, this program reads "
+            f"{VERSION}: run `cosyserve prepare` on the original folder again"
         )
     return from_json(data.get("model"), f"{file}: model")
 
@@ -119,7 +120,7 @@ def _write(parts: Parts, folder: Path) -> None:
 
 
 def _unshared(state: State) -> State:
-    """The file format has no tensors that share their memory."""
+    """The state with a copy of each tensor that shares its memory, which the format can't hold."""
     own, seen = {}, set()
     for key, value in state.items():
         value = value.contiguous()

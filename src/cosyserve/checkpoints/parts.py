@@ -1,6 +1,6 @@
-"""A model in parts: what a checkpoint reader hands to whoever builds or saves a model.
+"""A model in parts: what readers of checkpoints return, and what is built or saved.
 
-Knows no file layout. A part is a config and a state dict in our own names; a folder need not have
+A part is a config and a state dict in our own names; a folder need not have
 all of them (a speech LM alone, a token2wav alone), and parts of two folders can be joined.
 """
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from cosyserve.checkpoints.config_data import sensible
+from cosyserve.checkpoints.config_data import as_checkpoint_error
 from cosyserve.errors import CheckpointError
 from cosyserve.models.config import ModelConfig
 from cosyserve.models.encoders.campplus import CamPlus
@@ -52,7 +52,7 @@ class Parts:
     voices: tuple[Path, ...] = ()
 
     def joined(self, other: Parts) -> Parts:
-        """This and what the other has beside; the same part or voice in both is an error."""
+        """The parts of both; the same part or voice in both is an error."""
         for what, ours, theirs in (
             ("part", self.names, other.names),
             ("voice", {v.name for v in self.voices}, {v.name for v in other.voices}),
@@ -60,7 +60,7 @@ class Parts:
             if both := sorted(ours & theirs):
                 raise CheckpointError(f"both folders have the {what} '{both[0]}': remove one")
         speaking = self if "lm" in self.names else other
-        with sensible("the folders don't belong together"):
+        with as_checkpoint_error("the folders don't belong together"):
             config = replace(
                 speaking.config,
                 **{name: getattr(self._owner(name, other).config, name) for name in MODULES},
@@ -70,11 +70,11 @@ class Parts:
                 speech=self.config.speech and other.config.speech,
             )
         return Parts(
-            config,
-            self.states | other.states,
-            self.onnx | other.onnx,
-            speaking.tokenizer,
-            self.voices + other.voices,
+            config=config,
+            states=self.states | other.states,
+            onnx=self.onnx | other.onnx,
+            tokenizer=speaking.tokenizer,
+            voices=self.voices + other.voices,
         )
 
     def _owner(self, name: str, other: Parts) -> Parts:
@@ -96,8 +96,8 @@ class Parts:
 
 
 class SkipInit(TorchFunctionMode):
-    """First weights are not drawn: without values they mean nothing, and torch would load its
-    compiler to draw them, which takes a second and 100 MB."""
+    """Skips the random initialization of modules built inside: on the meta device it has no effect,
+    but torch would load its compiler for it, which takes a second and 100 MB."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -115,7 +115,7 @@ def shapes(module: Callable[[Any], nn.Module], config: Any) -> Shapes:
 
 def build(module: Callable[[Any], M], config: Any, state: State, origin: str) -> M:
     """A module that holds exactly these tensors; a mismatch names origin and key."""
-    with sensible(origin), torch.device("meta"), SkipInit():
+    with as_checkpoint_error(origin), torch.device("meta"), SkipInit():
         built = module(config)
     check(origin, state, {key: tuple(value.shape) for key, value in built.state_dict().items()})
     built.load_state_dict(state, assign=True)
@@ -123,15 +123,15 @@ def build(module: Callable[[Any], M], config: Any, state: State, origin: str) ->
     return built.eval()
 
 
-def check(file: str, found: State, expected: Shapes) -> None:
-    """Every expected key with its shape and nothing else, all of one float type."""
-    if missing := sorted(expected.keys() - found.keys()):
+def check(file: str, state: State, expected: Shapes) -> None:
+    """Checks that the state has exactly the expected keys and shapes, all of one float type."""
+    if missing := sorted(expected.keys() - state.keys()):
         raise CheckpointError(f"{file}: key '{missing[0]}' is missing ({len(missing)} in all)")
-    if extra := sorted(found.keys() - expected.keys()):
+    if extra := sorted(state.keys() - expected.keys()):
         raise CheckpointError(f"{file}: unexpected key '{extra[0]}' ({len(extra)} in all)")
-    floats = {key: tensor.dtype for key, tensor in found.items() if not key.endswith(COUNTER)}
+    floats = {key: tensor.dtype for key, tensor in state.items() if not key.endswith(COUNTER)}
     usual = Counter(floats.values()).most_common(1)[0][0]
-    for key, tensor in found.items():
+    for key, tensor in state.items():
         if tuple(tensor.shape) != expected[key]:
             raise CheckpointError(
                 f"{file}: '{key}' has shape {list(tensor.shape)}, expected {list(expected[key])}"
@@ -143,7 +143,7 @@ def check(file: str, found: State, expected: Shapes) -> None:
 
 
 def check_finite(file: str, state: State) -> None:
-    """No NaN and no infinity; nothing is copied."""
+    """Checks that the state has no NaN and no infinity, without a copy."""
     for key, tensor in state.items():
         if tensor.is_floating_point() and tensor.numel():
             low, high = tensor.aminmax()

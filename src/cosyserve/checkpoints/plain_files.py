@@ -2,7 +2,6 @@
 
 Nothing is executed, nothing is larger in memory than it is on disk, and every problem is a
 CheckpointError that names the file. Tensors stay mapped to their file.
-Knows no model.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MAX_JSON_BYTES = 32 << 20  # a tokenizer.json has about 11 MB
 MAX_HEADER_BYTES = 4 << 20  # of a safetensors file; 1121 tensors need 0.1 MB
 MAX_PICKLE_BYTES = 2 << 20  # without the tensors; 1121 of them need 0.2 MB
 MAX_KEY = 200
-SHOWN = 200
+MAX_REASON = 200
 
 
 def require_file(file: Path) -> None:
@@ -37,22 +36,24 @@ def require_file(file: Path) -> None:
         raise CheckpointError(f"{file}: not a file")
 
 
-def read_text(file: Path, most: int) -> str:
+def read_text(file: Path, max_bytes: int) -> str:
     require_file(file)
     try:
         with file.open("rb") as stream:
-            data = stream.read(most + 1)
+            data = stream.read(max_bytes + 1)
         text = data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{file}: can't be read: {error}") from error
-    if len(data) > most:
-        raise CheckpointError(f"{file}: larger than the {most} bytes that such a file may have")
+    if len(data) > max_bytes:
+        raise CheckpointError(
+            f"{file}: larger than the {max_bytes} bytes that such a file may have"
+        )
     return text
 
 
-def read_json(file: Path, most: int = MAX_JSON_BYTES) -> dict[str, Any]:
+def read_json(file: Path, max_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
     try:
-        data = json.loads(read_text(file, most))
+        data = json.loads(read_text(file, max_bytes))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{file}: not JSON: {error}") from error
     if not isinstance(data, dict):
@@ -122,14 +123,14 @@ def kind(value: Any) -> str:
 
 
 def reason(error: Exception) -> str:
-    """The line that says most."""
+    """The line of the error's text that says why, shortened."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("WeightsUnpickler error")] or lines
-    return (told or [type(error).__name__])[0][:SHOWN]
+    reasons = [line for line in lines if line.startswith("WeightsUnpickler error")] or lines
+    return (reasons or [type(error).__name__])[0][:MAX_REASON]
 
 
 def _check_archive(file: Path) -> None:
-    """The zip form that torch writes since 1.6: tensors lie in the file as they are."""
+    """Checks that the file has the zip form that torch writes since 1.6, uncompressed."""
     with zipfile.ZipFile(file) as archive:
         for entry in archive.infolist():
             if entry.compress_type != zipfile.ZIP_STORED:
@@ -141,7 +142,7 @@ def _check_archive(file: Path) -> None:
 
 
 def _check_tuples(pickled: bytes) -> None:
-    """No tuple is used twice, as none is in what torch writes: a few dozen, each holding the one
+    """Checks that no tuple is used twice, as torch never does: a few dozen, each holding the one
     before it twice, are a key whose hash takes years."""
     tuples, last = set(), ""
     for opcode, argument, _ in pickletools.genops(pickled):

@@ -1,7 +1,4 @@
-"""Published models to a native folder: fetch what is on a hub, read, join, cast, write.
-
-Knows no terminal.
-"""
+"""Published models to a native folder: fetch what is on a hub, read, join, cast, write."""
 
 from __future__ import annotations
 

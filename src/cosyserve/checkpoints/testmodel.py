@@ -1,6 +1,6 @@
-"""A tiny model with random weights: it runs like a real one and says nothing.
+"""A tiny model with random weights, to try the server without a download: its output is no speech.
 
-For trying the machinery without a download. Same architecture, same code path, seeded weights.
+Architecture and code are those of a real model; weights are seeded.
 """
 
 from __future__ import annotations

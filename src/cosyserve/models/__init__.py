@@ -1,4 +1,1 @@
-"""The networks as plain torch modules.
-
-They know their sizes and tensors: no file, no request, no server, no setting.
-"""
+"""The networks as plain torch modules, and kernels that compute them faster on some GPUs."""

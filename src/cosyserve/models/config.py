@@ -1,7 +1,7 @@
 """Every size of a model, as frozen dataclasses; the defaults are CosyVoice2-0.5B.
 
-A config that exists can be built: sizes that contradict each other are a ValueError.
-Knows no file: `config_data` makes these of what `native` and `published` read.
+Parts in the order in which speech passes them, then what learns a voice, then the whole model. A
+config that exists can be built: sizes that contradict each other are a ValueError.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LMConfig:
     norm_eps: float = 1e-6
     rope_theta: float = 1e6
     speech_per_text: tuple[float, ...] = (2.0, 20.0)  # tokens, at least and at most
-    takes_pieces: bool = True  # it has learnt to speak while its text still arrives
+    takes_pieces: bool = True  # whether it has learnt to speak while its text still arrives
 
     def __post_init__(self) -> None:
         _require(len(self.speech_per_text) == 2, "speech_per_text needs two numbers")
@@ -114,6 +114,8 @@ class DiTConfig:
 
 @dataclass(frozen=True)
 class FlowConfig:
+    """Speech tokens in, mel frames out: the encoder, then an estimator for the Euler steps."""
+
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     estimator: UNetConfig | DiTConfig = field(default_factory=UNetConfig)
     speech_tokens: int = 6561
@@ -131,6 +133,8 @@ class FlowConfig:
 
 @dataclass(frozen=True)
 class VocoderConfig:
+    """The HiFT vocoder: mel frames in, samples out."""
+
     mel: int = 80
     base: int = 512
     f0_channels: int = 512
@@ -179,7 +183,7 @@ LEVELS = 3  # each code dimension of the S3 tokenizer is one of -1, 0, 1
 
 @dataclass(frozen=True)
 class S3Config:
-    """Sizes of the tokenizer; the defaults are those of the published model."""
+    """The S3 speech tokenizer: log-mel frames in, 25 speech tokens per second out."""
 
     mels: int = 128
     state: int = 1280
@@ -195,7 +199,7 @@ class S3Config:
 
 @dataclass(frozen=True)
 class CamPlusConfig:
-    """Sizes of the encoder; the defaults are those of the published model."""
+    """The CAM++ speaker encoder: filterbank frames in, one embedding out."""
 
     feat: int = 80
     embedding: int = 192

@@ -1,6 +1,6 @@
 """Weights in eight bits: one scale per output channel, half the bytes of half precision.
 
-In a file, a matrix `key` is int8 and `key.scale` holds a scale per row. Knows no module.
+In a file, a matrix `key` is int8 and `key.scale` holds a scale per row.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Counter-based randomness: the same (seed, counters) give the same number anywhere.
 
-Knows no generator state: everything is an integer hash in tensor ops, so that it runs inside a
+There is no generator state: everything is an integer hash in tensor ops, so that it runs inside a
 CUDA graph and does not depend on who shares a batch, on chunk borders or on the process.
 """
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from cosyserve.checkpoints.hub.hub import WANTED, fetch_model, looks_like_hub_name
+from cosyserve.checkpoints.hub.hub import FILE_PATTERNS, fetch_model, looks_like_hub_name
 from cosyserve.errors import CheckpointError
 from tests.checkpoints.hub.hub_server import PUBLISHED, REPO, Fetch, Start, content
 from tests.checkpoints.hub.test_modelscope import from_modelscope
@@ -170,7 +170,7 @@ def test_every_part_of_a_native_folder_is_wanted() -> None:
     from cosyserve.checkpoints.parts import MODULES
 
     for part in MODULES:
-        assert {f"{part}.safetensors", f"{part}.onnx"} <= set(WANTED)
+        assert {f"{part}.safetensors", f"{part}.onnx"} <= set(FILE_PATTERNS)
 
 
 @both_hubs

@@ -41,8 +41,8 @@ def test_a_dense_layer_may_run_its_convolutions_in_either_order(
     wide, context = [(4, 8, 3)], [(4, 8, 1), (4, 4, 1)]
     layer = [(8, 8, 1), *(context + wide if context_first else wide + context)]
     shapes = [(4, 1, 3, 3), (8, 40, 5), *layer, *layer, (8, 16, 1), *layer, (6, 12, 1), (192, 9, 1)]
-    found = campplus_sizes(write(tmp_path / "c.onnx", shapes))
-    assert (found.block_layers, found.embedding, found.feat) == ((2, 1), 192, 80)
+    actual = campplus_sizes(write(tmp_path / "c.onnx", shapes))
+    assert (actual.block_layers, actual.embedding, actual.feat) == ((2, 1), 192, 80)
 
 
 def test_files_that_say_nothing_have_the_published_sizes(tmp_path: Path) -> None:

@@ -37,10 +37,10 @@ def read_campplus(path: Path) -> dict[str, Tensor]:
         return match_weights(read_onnx(path), path, CamPlus(TINY_CAMPLUS), example)
 
 
-def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    assert found.keys() == expected.keys()
+def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert actual.keys() == expected.keys()
     for key, value in expected.items():
-        assert torch.equal(found[key], value), key
+        assert torch.equal(actual[key], value), key
 
 
 @pytest.fixture(scope="module")

@@ -162,11 +162,11 @@ def test_the_schedule_ends_at_one() -> None:
 def test_shift_reads_each_distance(queries: int, past: int) -> None:
     keys = queries + past
     columns = torch.arange(queries + keys - 1).float().expand(1, 1, queries, -1)
-    found = shift(columns, keys)[0, 0]
+    actual = shift(columns, keys)[0, 0]
     distance = (past + torch.arange(queries))[:, None] - torch.arange(keys)
-    assert torch.equal(found, (keys - 1 - distance).float())
+    assert torch.equal(actual, (keys - 1 - distance).float())
     table = encode_distances(queries, keys, 4, torch.device("cpu"))
-    torch.testing.assert_close(table[found.long()][..., 0], distance.float().sin())
+    torch.testing.assert_close(table[actual.long()][..., 0], distance.float().sin())
 
 
 def test_it_can_be_trained() -> None:

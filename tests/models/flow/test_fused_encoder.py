@@ -11,16 +11,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
+
 from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.engine.compute.flow_graphs import FlowGraphs
 from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig
-from cosyserve.models.flow.encoder import UpsamplingConformer
+from cosyserve.models.flow.encoder import UpsamplingConformer, fused_encoder
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
-from cosyserve.models.flow.fused_encoder import FusedEncoder, fused
+from cosyserve.models.flow.fused_encoder import FusedEncoder
+from cosyserve.models.flow.kernels import linear as flow_linear
+from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
 from cosyserve.models.flow.masks import valid
 from tests.models.hopper import compiled
 
-pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SMALL = EncoderConfig(32, 2, 48, 1, 1, chunk=10)
@@ -50,17 +53,17 @@ def encode(
     lengths, encoded = (torch.tensor(n, device=DEVICE) for n in (given, become))
     tokens = nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
     inside = None if min(become) == size else valid(encoded, size)
-    found = encoder(tokens, lengths, inside, size, streaming)
-    assert found.shape == (len(rows), 2 * size, tokens.shape[2])
-    return [frames[: 2 * n] for frames, n in zip(found, become, strict=True)]
+    actual = encoder(tokens, lengths, inside, size, streaming)
+    assert actual.shape == (len(rows), 2 * size, tokens.shape[2])
+    return [frames[: 2 * n] for frames, n in zip(actual, become, strict=True)]
 
 
 def near(
-    found: Sequence[Tensor] | Tensor, wanted: Sequence[Tensor] | Tensor, tolerance: float
+    actual: Sequence[Tensor] | Tensor, expected: Sequence[Tensor] | Tensor, tolerance: float
 ) -> bool:
     return all(
         (a - b).float().norm() <= tolerance * b.float().norm()
-        for a, b in zip(found, wanted, strict=True)
+        for a, b in zip(actual, expected, strict=True)
     )
 
 
@@ -71,7 +74,7 @@ def _exact_reference() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("given", "size", "streaming", "last", "some", "many"),
+    ("given", "size", "streaming", "last", "medium", "large"),
     [
         ((40, 17), 40, True, True, 1 << 20, 1 << 20),
         ((70,), 67, False, False, 0, 1 << 20),
@@ -84,18 +87,16 @@ def test_frames_are_those_of_the_plain_module(
     size: int,
     streaming: bool,
     last: bool,
-    some: int,
-    many: int,
+    medium: int,
+    large: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from cosyserve.models.flow.kernels import linear
-
-    monkeypatch.setattr(linear, "SOME", some)
-    monkeypatch.setattr(linear, "MANY", many)
+    monkeypatch.setattr(flow_linear, "MEDIUM_ROWS", medium)
+    monkeypatch.setattr(flow_linear, "LARGE_ROWS", large)
     plain = made(SMALL)
     tokens = [torch.randn(n, SMALL.size, device=DEVICE) for n in given]
-    found = encode(FusedEncoder(plain, LONGEST), tokens, size, streaming, last)
-    assert near(found, encode(plain, tokens, size, streaming, last), 1e-4)
+    actual = encode(FusedEncoder(plain, LONGEST), tokens, size, streaming, last)
+    assert near(actual, encode(plain, tokens, size, streaming, last), 1e-4)
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -108,26 +109,24 @@ def test_a_row_is_the_same_in_company(streaming: bool) -> None:
 
 
 def test_they_fit_a_hopper_gpu_at_full_size(tmp_path: Path) -> None:
-    found = [line.split() for line in compiled("compile_encoder.py", tmp_path)]
-    assert {name for name, *_ in found} == {"_norm_linear", "_attend", "_linear_add"}
-    for name, _, stack, shared in found:
+    actual = [line.split() for line in compiled("compile_encoder.py", tmp_path)]
+    assert {name for name, *_ in actual} == {"_layer_norm_linear", "_attend", "_linear_add"}
+    for name, _, stack, shared in actual:
         assert stack == "0", f"{name} spills"
         assert int(shared) <= 227 * 1024, f"{name} asks for too much"
 
 
 def test_wide_rows_are_normed_and_multiplied_as_well() -> None:
-    from cosyserve.models.flow.kernels.norm_linear import norm_linear, normed
-
-    exact = DEVICE == "cpu"  # on a GPU they are for half of the bytes
-    dtype, tolerance = (torch.float32, 1e-5) if exact else (torch.bfloat16, 2e-2)
+    ieee = DEVICE == "cpu"  # on a GPU they are for half of the bytes
+    dtype, tolerance = (torch.float32, 1e-5) if ieee else (torch.bfloat16, 2e-2)
     norm, linear = nn.LayerNorm(320, 1e-12), nn.Linear(320, 70)
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
     norm, linear = norm.to(DEVICE, dtype), linear.to(DEVICE, dtype)
     x = torch.randn(5, 320).to(DEVICE, dtype)
-    layer = normed((norm.weight, norm.bias, norm.eps), linear.weight, linear.bias)
-    found = norm_linear(x, layer, act="silu", exact=exact)
-    assert near(found, F.silu(linear(norm(x))), tolerance)
+    layer = fold_norm((norm.weight, norm.bias, norm.eps), linear.weight, linear.bias)
+    actual = layer_norm_linear(x, layer, act="silu", ieee=ieee)
+    assert near(actual, F.silu(linear(norm(x))), tolerance)
 
 
 def test_chunks_come_out_of_the_kernels() -> None:
@@ -147,10 +146,10 @@ def test_chunks_come_out_of_the_kernels() -> None:
         ((ours, _),) = steps.advance([FlowState(prompt)], [tokens], [False])
         ours = ours.clone()
     steps.queue.wait()
-    ((wanted, _),) = flow.advance(
+    ((expected, _),) = flow.advance(
         [FlowState(prompt)], [torch.tensor(tokens, device=DEVICE)], [False]
     )
-    torch.testing.assert_close(ours, wanted, atol=1e-4, rtol=0)
+    torch.testing.assert_close(ours, expected, atol=1e-4, rtol=0)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="no CUDA device")
@@ -160,15 +159,15 @@ def test_chunks_come_out_of_the_kernels() -> None:
 @pytest.mark.parametrize("streaming", [True, False])
 def test_full_size_in_bfloat16(given: tuple[int, ...], size: int, streaming: bool) -> None:
     plain = made(EncoderConfig(), torch.bfloat16)
-    kernels = fused(plain, size)
+    kernels = fused_encoder(plain, size)
     if kernels is None:
         pytest.skip("kernels are for other GPUs")
     tokens = [torch.randn(n, 512, device=DEVICE, dtype=torch.bfloat16) for n in given]
-    found = encode(kernels, tokens, size, streaming)
-    wanted = encode(plain.float(), [row.float() for row in tokens], size, streaming)
-    assert near(found, wanted, 2e-2)
+    actual = encode(kernels, tokens, size, streaming)
+    expected = encode(plain.float(), [row.float() for row in tokens], size, streaming)
+    assert near(actual, expected, 2e-2)
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="kernels are for a GPU, and there is one")
 def test_a_cpu_is_left_alone() -> None:
-    assert fused(made(SMALL), LONGEST) is None
+    assert fused_encoder(made(SMALL), LONGEST) is None

@@ -8,16 +8,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
+
 from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.engine.compute.flow_graphs import FlowGraphs
 from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig
 from cosyserve.models.flow.cfm import schedule
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
-from cosyserve.models.flow.fused_unet import FusedUNet, fused, inputs
+from cosyserve.models.flow.fused_unet import FusedUNet
+from cosyserve.models.flow.kernels import linear
+from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
 from cosyserve.models.flow.masks import attention_bias, valid
-from cosyserve.models.flow.unet import UNet
+from cosyserve.models.flow.unet import UNet, fused_unet, stack_inputs
 
-pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 MEL, FRAMES = 20, 70
@@ -27,7 +30,7 @@ TIMES = [0.0, 0.1, 0.5]
 def kernels_of(unet: UNet, times: Sequence[float]) -> FusedUNet:
     made = FusedUNet(unet, times)
     if DEVICE == "cpu":  # the interpreter can't multiply bfloat16
-        made.exact = True
+        made.ieee = True
     return made
 
 
@@ -37,7 +40,7 @@ def _exact_reference() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("known", [0, 1, 2, 3])  # few rows, some, many, most
+@pytest.mark.parametrize("known", [0, 1, 2, 3])  # a small call, medium, large, huge
 @pytest.mark.parametrize(
     ("dtype", "tolerance", "chunk"), [(torch.float32, 1e-4, 20), (torch.bfloat16, 2e-2, 1 << 20)]
 )
@@ -49,10 +52,7 @@ def test_an_estimate_is_that_of_the_plain_module(
     known: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-
-    from cosyserve.models.flow.kernels import linear
-
-    for number, name in enumerate(("SOME", "MANY", "MOST")):
+    for number, name in enumerate(("MEDIUM_ROWS", "LARGE_ROWS", "HUGE_ROWS")):
         monkeypatch.setattr(linear, name, 0 if number < known else 1 << 20)
     torch.manual_seed(0)
     unet = UNet(UNetConfig("unet", 32, 2, 16, 1, 1), MEL).eval().to(DEVICE, dtype)
@@ -62,21 +62,19 @@ def test_an_estimate_is_that_of_the_plain_module(
     lengths = torch.tensor(sizes, device=DEVICE)
     mask = attention_bias(valid(lengths, FRAMES), FRAMES, chunk if chunk < FRAMES else 0, x)
     time = torch.full((2,), TIMES[1], device=DEVICE)
-    wanted = unet(x, mu, speaker, prompt, time, mask)
+    expected = unet(x, mu, speaker, prompt, time, mask)
     step, grid = torch.tensor([1], device=DEVICE), torch.tensor([chunk], device=DEVICE)
-    rows = inputs(x, mu, speaker, prompt).contiguous()
-    found = kernels_of(unet, TIMES)(rows, step, lengths, grid)
-    found = found.view(2, FRAMES, MEL).transpose(1, 2)
-    for ours, reference, size in zip(found, wanted, sizes, strict=True):
+    rows = stack_inputs(x, mu, speaker, prompt).transpose(1, 2).contiguous()
+    actual = kernels_of(unet, TIMES)(rows, step, lengths, grid)
+    actual = actual.view(2, FRAMES, MEL).transpose(1, 2)
+    for ours, reference, size in zip(actual, expected, sizes, strict=True):
         error = (ours - reference)[:, :size].float().norm()
         assert error <= tolerance * reference[:, :size].float().norm()
 
 
 @torch.inference_mode()
 def test_chunks_come_out_of_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cosyserve.models.flow.kernels import linear
-
-    monkeypatch.setattr(linear, "MANY", 0)
+    monkeypatch.setattr(linear, "LARGE_ROWS", 0)
     torch.manual_seed(0)
     unet = UNetConfig("unet", 32, 2, 16, 1, 1)
     config = FlowConfig(EncoderConfig(32, 2, 32, 1, 1), unet, speech_tokens=30, steps=1)
@@ -94,23 +92,21 @@ def test_chunks_come_out_of_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None
         ((ours, _),) = steps.advance([FlowState(prompt)], [tokens], [True])
         ours = ours.clone()
     steps.queue.wait()
-    ((wanted, _),) = flow.advance(
+    ((expected, _),) = flow.advance(
         [FlowState(prompt)], [torch.tensor(tokens, device=DEVICE)], [True]
     )
-    torch.testing.assert_close(ours, wanted, atol=1e-4, rtol=0)
+    torch.testing.assert_close(ours, expected, atol=1e-4, rtol=0)
 
 
 @torch.inference_mode()
 def test_the_quick_gelu_is_near_the_true_one() -> None:
-    from cosyserve.models.flow.kernels.norm_linear import norm_linear, normed
-
     x, ones = torch.randn(3, 16, device=DEVICE), torch.ones(16, device=DEVICE)
     bias = torch.linspace(-12, 12, 1000, device=DEVICE)
-    layer = normed((ones, 0 * ones, 1e-5), torch.zeros(1000, 16, device=DEVICE), bias)
-    found = norm_linear(x, layer, act="gelu", exact=False)
-    torch.testing.assert_close(found, F.gelu(bias).expand(3, -1), atol=1e-4, rtol=1e-5)
+    layer = fold_norm((ones, 0 * ones, 1e-5), torch.zeros(1000, 16, device=DEVICE), bias)
+    actual = layer_norm_linear(x, layer, act="gelu", ieee=False)
+    torch.testing.assert_close(actual, F.gelu(bias).expand(3, -1), atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="kernels are for a GPU, and there is one")
 def test_a_cpu_is_left_alone() -> None:
-    assert fused(UNet(UNetConfig("unet", 32, 2, 16, 1, 1), MEL), TIMES) is None
+    assert fused_unet(UNet(UNetConfig("unet", 32, 2, 16, 1, 1), MEL), TIMES) is None

@@ -10,18 +10,23 @@ from pathlib import Path
 import pytest
 import torch
 
+pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
+
 from cosyserve.contracts import Sampling
 from cosyserve.engine.compute import lm_graphs
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.models import int8
 from cosyserve.models.config import LMConfig
+from cosyserve.models.kernels.launch import launch, only_compiled
 from cosyserve.models.lm import draw
-from cosyserve.models.lm.fused import SOME, FusedLM, fused
-from cosyserve.models.lm.lm import KVCache, SpeechLM
+from cosyserve.models.lm.fused import MEDIUM_BATCH, FusedLM
+from cosyserve.models.lm.kernels import elementwise
+from cosyserve.models.lm.kernels.linear_batch import ROWS
+from cosyserve.models.lm.kernels.prefill_attention import QUERIES
+from cosyserve.models.lm.lm import KVCache, SpeechLM, fused_lm
 from tests.models.hopper import compiled
 
-pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -37,7 +42,7 @@ def made(dtype: torch.dtype, config: LMConfig = CONFIG) -> tuple[SpeechLM, Fused
     lm = lm.to(DEVICE, dtype)
     kernels = FusedLM(lm, 256)
     if DEVICE == "cpu":  # the interpreter can't multiply bfloat16
-        kernels.exact = True
+        kernels.ieee = True
     return lm, kernels
 
 
@@ -55,9 +60,9 @@ def test_a_step_is_that_of_the_plain_module(
     lengths = torch.randint(0, 190, (rows,), device=DEVICE)
     lengths[:2] = torch.tensor([0, 64])
     ids = torch.randint(0, CONFIG.vocab, (rows,), device=DEVICE)
-    found = kernels.logits(ids, lengths, caches[0], 192)
-    wanted = lm.logits(lm.extend(ids[:, None], lengths, caches[1], 192)[:, 0])
-    assert (found - wanted).norm() <= tolerance * wanted.norm()
+    actual = kernels.logits(ids, lengths, caches[0], 192)
+    expected = lm.logits(lm.extend(ids[:, None], lengths, caches[1], 192)[:, 0])
+    assert (actual - expected).norm() <= tolerance * expected.norm()
     for part in ("keys", "values"):
         written, reference = (getattr(cache, part).float() for cache in caches)
         torch.testing.assert_close(written, reference, atol=3 * tolerance, rtol=0)
@@ -68,15 +73,17 @@ def test_eight_bits_are_those_of_the_rounded_weights() -> None:
     rounded = int8.unpacked("lm", int8.packed(lm.state_dict()))
     lm.eight_bits = True
     kernels = FusedLM(lm, 64)
-    kernels.exact = True
+    kernels.ieee = True
     caches = [KVCache.empty(CONFIG, 2, 64, device=DEVICE) for _ in range(2)]
     ids, lengths = torch.tensor([[5, 7], [0, 0]], device=DEVICE)
-    found = kernels.logits(ids, lengths, caches[0], 64)
+    actual = kernels.logits(ids, lengths, caches[0], 64)
     for name, part in lm.named_parameters():
         if part.ndim > 1 and name != "embedding.weight":
             part.copy_(rounded[name])
-    wanted = lm.logits(lm.extend(ids[:, None], lengths, caches[1], 64)[:, 0])
-    assert (found - wanted).norm() <= 2e-3 * wanted.norm()  # unpacked ones are in half precision
+    expected = lm.logits(lm.extend(ids[:, None], lengths, caches[1], 64)[:, 0])
+    assert (
+        actual - expected
+    ).norm() <= 2e-3 * expected.norm()  # unpacked ones are in half precision
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
@@ -92,21 +99,18 @@ def test_a_piece_of_a_prompt_is_that_of_the_plain_module(
             getattr(cache, part).copy_(filled)
     ids = torch.randint(0, CONFIG.vocab, (48,), device=DEVICE)
     tiles = torch.tensor([[2, 2], [start, start + 32]], device=DEVICE)
-    found = kernels.prompt(ids, *tiles, torch.tensor([40], device=DEVICE), caches[0], 128)
+    actual = kernels.prompt(ids, *tiles, torch.tensor([40], device=DEVICE), caches[0], 128)
     hidden = lm.extend(ids[None], tiles[1, :1], caches[1], 128, tiles[0, :1])
-    wanted = lm.logits(hidden[0, 40:41])
-    assert (found - wanted).norm() <= tolerance * wanted.norm()
+    expected = lm.logits(hidden[0, 40:41])
+    assert (actual - expected).norm() <= tolerance * expected.norm()
     for part in ("keys", "values"):
         written, reference = (getattr(cache, part).float() for cache in caches)
         torch.testing.assert_close(written, reference, atol=3 * tolerance, rtol=0)
 
 
 def test_tiles_are_those_of_the_kernels() -> None:
-    from cosyserve.models.lm.kernels.linear_batch import ROWS
-    from cosyserve.models.lm.kernels.prefill_attention import QUERIES
-
     assert lm_graphs.TILE == QUERIES
-    assert SOME == ROWS
+    assert MEDIUM_BATCH == ROWS
 
 
 def test_prompts_of_several_rows_are_fed_in_one_launch() -> None:
@@ -115,11 +119,11 @@ def test_prompts_of_several_rows_are_fed_in_one_launch() -> None:
     ids = torch.randint(0, CONFIG.vocab, (96,), device=DEVICE)
     slots, starts = torch.tensor([[1, 1, 2], [0, 32, 5]], device=DEVICE)
     last = torch.tensor([39, 64 + 20], device=DEVICE)
-    found = kernels.prompt(ids, slots, starts, last, caches[0], 64)
+    actual = kernels.prompt(ids, slots, starts, last, caches[0], 64)
     for row, (first, end, tile) in enumerate(((0, 40, 0), (64, 85, 2))):
         place = starts[tile : tile + 1], caches[1], 64, slots[tile : tile + 1]
-        wanted = lm.logits(lm.extend(ids[None, first:end], *place)[0, -1:])
-        assert (found[row] - wanted).norm() <= 1e-4 * wanted.norm()
+        expected = lm.logits(lm.extend(ids[None, first:end], *place)[0, -1:])
+        assert (actual[row] - expected).norm() <= 1e-4 * expected.norm()
         slot, begin, length = int(slots[tile]), int(starts[tile]), end - first
         for part in ("keys", "values"):
             written, reference = (
@@ -133,7 +137,7 @@ def lines(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     ints = torch.zeros(rows, draw.INTS, dtype=torch.long)
     ints[:, draw.SEED] = torch.randint(0, 2**62, (rows,))
     ints[:, draw.ACTIVE] = (torch.arange(rows) % 5 > 0).long()
-    ints[:, draw.LEAST] = 2
+    ints[:, draw.MIN_TOKENS] = 2
     ints[:, draw.TOP_K] = torch.randint(1, 30, (rows,))
     ints[:, draw.WINDOW] = torch.randint(1, 20, (rows,))
     ints[:, draw.FORBIDDEN] = 0b110
@@ -154,17 +158,17 @@ def test_a_draw_is_that_of_the_plain_function() -> None:
         logits = 3.0 * torch.randn(rows, CONFIG.classes, device=DEVICE)
         logits[:, 7:9] += 5.0
         logits[0, 3] = torch.nan if step == 3 else 0.0
-        wanted = draw.draw(logits, reference, floats, CONFIG, 32)
+        expected = draw.draw(logits, reference, floats, CONFIG, 32)
         if step % 2:
             kernels.draw(logits.flip(0).contiguous(), ints, floats, outcome, backwards, 32)
         else:
             kernels.draw(logits, ints, floats, outcome, None, 32)
             reference[:, draw.LENGTH] += reference[:, draw.ACTIVE]  # of what was fed
-        assert torch.equal(outcome[:, 0], wanted[:, 0])
-        torch.testing.assert_close(outcome[1:, 1], wanted[1:, 1], atol=1e-5, rtol=0)
+        assert torch.equal(outcome[:, 0], expected[:, 0])
+        torch.testing.assert_close(outcome[1:, 1], expected[1:, 1], atol=1e-5, rtol=0)
         assert torch.equal(ints[1:], reference[1:])
-    assert wanted[0, 0] == -1
-    assert (wanted[:, 0] >= 0).sum() == rows - 1
+    assert expected[0, 0] == -1
+    assert (expected[:, 0] >= 0).sum() == rows - 1
 
 
 def test_rows_speak_through_the_kernels() -> None:
@@ -188,14 +192,12 @@ def test_rows_speak_through_the_kernels() -> None:
 
 
 def test_what_is_only_compiled_writes_nothing() -> None:
-    from cosyserve.models.kernels.launch import launch, only_compiled
-    from cosyserve.models.lm.kernels import elementwise
-
     ids, table = torch.tensor([2], device=DEVICE), torch.arange(12.0, device=DEVICE).view(3, 4)
     out = torch.full((1, 4), -1.0, device=DEVICE)
 
     def run() -> None:
-        launch(elementwise._embed, (1,), ids, table, out, 1, 4, pdl=False, block=4)
+        tensors = {"ids": ids, "table": table, "out": out}
+        launch(elementwise._embed, (1,), **tensors, stride=1, size=4, pdl=False, block=4)
 
     with only_compiled():
         run()
@@ -207,7 +209,7 @@ def test_what_is_only_compiled_writes_nothing() -> None:
 @pytest.mark.skipif(DEVICE == "cuda", reason="kernels are for a GPU, and there is one")
 def test_a_cpu_is_left_alone() -> None:
     lm, _ = made(torch.float32)
-    assert fused(lm, 64) is None
+    assert fused_lm(lm, 64) is None
 
 
 def test_they_compile_for_a_hopper_gpu(tmp_path: Path) -> None:

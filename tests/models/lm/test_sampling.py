@@ -57,8 +57,8 @@ def test_the_batch_follows_the_rule_row_by_row(
     draws = torch.full((len(batch),), u1), torch.full((len(batch),), u2)
     allowed = torch.zeros(CLASSES, dtype=torch.bool)
     rules = Rules.of([sampling] * len(batch))
-    found = sample(logits, padded, *draws, allowed, rules, CLASSES).ids.tolist()
-    wanted = [reference(np.array(row, np.float32), history, u1, u2, sampling) for row in batch]
+    actual = sample(logits, padded, *draws, allowed, rules, CLASSES).ids.tolist()
+    expected = [reference(np.array(row, np.float32), history, u1, u2, sampling) for row in batch]
     # A draw within rounding of an edge may fall on either side.
     near = [
         any(
@@ -66,19 +66,19 @@ def test_the_batch_follows_the_rule_row_by_row(
             for a in (-1e-6, 1e-6)
             for b in (-1e-6, 1e-6)
         )
-        for row, got in zip(batch, found, strict=True)
+        for row, got in zip(batch, actual, strict=True)
     ]
-    assert all(g == w or n for g, w, n in zip(found, wanted, near, strict=True))
+    assert all(g == w or n for g, w, n in zip(actual, expected, near, strict=True))
 
 
 def test_equal_probabilities_keep_the_order_of_their_ids() -> None:
-    found = nucleus(torch.full((1, 8), 0.125), Rules.of([Sampling(top_k=3)]), 3)
-    assert found.ids.tolist() == [[0, 1, 2]]
+    actual = nucleus(torch.full((1, 8), 0.125), Rules.of([Sampling(top_k=3)]), 3)
+    assert actual.ids.tolist() == [[0, 1, 2]]
 
 
 def test_the_id_that_crosses_top_p_is_included() -> None:
-    found = nucleus(torch.tensor([[0.5, 0.25, 0.2, 0.05]]), Rules.of([Sampling(top_p=0.7)]), 25)
-    assert found.size.tolist() == [2]
+    actual = nucleus(torch.tensor([[0.5, 0.25, 0.2, 0.05]]), Rules.of([Sampling(top_p=0.7)]), 25)
+    assert actual.size.tolist() == [2]
 
 
 def test_forbidden_ids_are_never_drawn() -> None:

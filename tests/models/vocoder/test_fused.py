@@ -7,15 +7,17 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
+
 from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.engine.compute.vocoder_graphs import VocoderGraphs
 from cosyserve.models.config import VocoderConfig
 from cosyserve.models.randomness import normal
 from cosyserve.models.vocoder import stream
-from cosyserve.models.vocoder.fused import FusedHiFT, fused
-from cosyserve.models.vocoder.hift import HiFT, Snake
+from cosyserve.models.vocoder.fused import FusedHiFT
+from cosyserve.models.vocoder.hift import HiFT, Snake, fused_hift
+from cosyserve.models.vocoder.kernels.convolution import Activation, Ends, Taps, convolve
 
-pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -62,11 +64,11 @@ def test_speech_is_that_of_the_plain_module(
     torch.testing.assert_close(
         kernels.f0(mel, lengths), vocoder.f0(mel, lengths), atol=tolerance, rtol=0
     )
-    found, wanted = kernels(mel, source, lengths), vocoder(mel, source, lengths)
+    actual, expected = kernels(mel, source, lengths), vocoder(mel, source, lengths)
     # What lies behind the end of a row does not matter, nor does who else is there.
     alone = kernels(mel[1:, :, :4], source[1:, : 4 * vocoder.frame])
     for ours, reference, size in zip(
-        (found[0], found[1], alone[0]), (*wanted, wanted[1]), (*sizes, sizes[1]), strict=True
+        (actual[0], actual[1], alone[0]), (*expected, expected[1]), (*sizes, sizes[1]), strict=True
     ):
         end = size * vocoder.frame
         assert (ours[:end] - reference[:end]).norm() <= tolerance * reference[:end].norm()
@@ -78,10 +80,10 @@ def test_an_excitation_is_that_of_the_plain_module(vocoder: HiFT) -> None:
     seeds, firsts = torch.tensor([[7, 5 << 40], [0, 480]], device=DEVICE)
     before = torch.rand(2, CONFIG.harmonics + 1, dtype=torch.float64, device=DEVICE)
     before[0] = torch.nan  # speech begins
-    found = FusedHiFT(vocoder).source(f0, seeds, firsts, before)
+    actual = FusedHiFT(vocoder).source(f0, seeds, firsts, before)
     sample = firsts[:, None] + torch.arange(5 * vocoder.frame, device=DEVICE)
     noise = normal(seeds[:, None], sample, CONFIG.harmonics + 1)
-    torch.testing.assert_close(found, vocoder.source(f0, noise, before), atol=1e-5, rtol=0)
+    torch.testing.assert_close(actual, vocoder.source(f0, noise, before), atol=1e-5, rtol=0)
 
 
 @torch.inference_mode()
@@ -91,17 +93,15 @@ def test_streams_speak_through_the_kernels(vocoder: HiFT) -> None:
     states = [stream.begin(vocoder, seed) for seed in range(2)]
     mels = [torch.randn(CONFIG.mel, frames, device=DEVICE) for frames in (10, 9)]
     with steps.queue.use():
-        found = steps.advance(states, mels, [False, True])
+        actual = steps.advance(states, mels, [False, True])
     steps.queue.wait()
-    wanted = stream.advance(vocoder, states, mels, [False, True])
-    for (ours, _), (reference, _) in zip(found, wanted, strict=True):
+    expected = stream.advance(vocoder, states, mels, [False, True])
+    for (ours, _), (reference, _) in zip(actual, expected, strict=True):
         torch.testing.assert_close(ours, reference, atol=1e-3, rtol=0)
 
 
 @torch.inference_mode()
 def test_an_activation_is_that_of_the_plain_module() -> None:
-    from cosyserve.models.vocoder.kernels.convolution import Activation, Ends, Taps, convolve
-
     snake = Snake(16).to(DEVICE)
     torch.nn.init.uniform_(snake.alpha, 0.01, 5.0)
     x = torch.randn(3, 1, 40, 16, device=DEVICE)  # of three convolutions
@@ -112,10 +112,10 @@ def test_an_activation_is_that_of_the_plain_module() -> None:
     active = torch.empty(2, 1, 40, 16, device=DEVICE)
     ends = Ends(torch.tensor([39], device=DEVICE), 1)
     alpha = torch.stack((snake.alpha, snake.alpha))
-    convolve(x, taps, ends, None, active, Activation("snake", alpha), exact=True)
-    wanted = snake(x.sum(0).transpose(1, 2), torch.tensor([39], device=DEVICE)).transpose(1, 2)
+    convolve(x, taps, ends, None, active, Activation("snake", alpha), ieee=True)
+    expected = snake(x.sum(0).transpose(1, 2), torch.tensor([39], device=DEVICE)).transpose(1, 2)
     for copy in active:
-        torch.testing.assert_close(copy, wanted, atol=3e-5, rtol=3e-6)
+        torch.testing.assert_close(copy, expected, atol=3e-5, rtol=3e-6)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="no CUDA device")
@@ -141,4 +141,4 @@ def test_captured_is_the_same_bit_by_bit(vocoder: HiFT) -> None:
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="kernels are for a GPU, and there is one")
 def test_a_cpu_is_left_alone(vocoder: HiFT) -> None:
-    assert fused(vocoder) is None
+    assert fused_hift(vocoder) is None

@@ -87,8 +87,8 @@ def test_noise_and_phase_belong_to_the_seed(vocoder: HiFT) -> None:
 def test_a_row_does_not_depend_on_its_batch(vocoder: HiFT) -> None:
     mels = [frames(40, 1), frames(73, 2), frames(9, 3)]
     states = [begin(vocoder, seed) for seed in range(3)]
-    middle, _ = advance(vocoder, [begin(vocoder, 2)], [frames(40, 4)], [False])[0], None
-    states[2] = middle[1]  # one of them is in the middle of its speech
+    # One of them is in the middle of its speech.
+    ((_, states[2]),) = advance(vocoder, [begin(vocoder, 2)], [frames(40, 4)], [False])
     final = [True, False, True]
     together = advance(vocoder, states, mels, final)
     for state, mel, last, (samples, rest) in zip(states, mels, final, together, strict=True):

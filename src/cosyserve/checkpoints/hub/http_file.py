@@ -1,6 +1,6 @@
 """One file over HTTP: resumed where it broke off, checked, and only then given its name.
 
-Knows no hub and no model. What a server sends is never trusted further than the size and sha256
+What a server sends is never trusted further than the size and sha256
 that the caller has from a listing.
 """
 
@@ -25,11 +25,11 @@ CHUNK = 1 << 20
 
 
 class UnreachableError(Exception):
-    """The server can't be reached, breaks off, or is in trouble: later may be better."""
+    """The server can't be reached, breaks off or fails: another attempt may succeed."""
 
 
 class RefusedError(Exception):
-    """The server says no, and will say it again."""
+    """The server refuses the request: another attempt is of no use."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"status {status}")
@@ -73,7 +73,7 @@ def download(
     secrets: Mapping[str, str],
     advance: Callable[[int], object],
 ) -> None:
-    """`target`, whole and checked. What arrives meanwhile is kept beside it as `.part`."""
+    """Downloads `target` and checks it. Until it is whole, it lies beside its place as `.part`."""
     part = _part(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     with part.open("ab") as out:
@@ -119,13 +119,13 @@ def _receive(
 def _trouble(part: Path, size: int, sha256: str) -> str:
     if part.stat().st_size > size:
         return f"more than the listed {size} bytes arrived"
-    if sha256 and (found := sha256_of(part)) != sha256:
-        return f"what arrived has the checksum (sha256) {found}, listed is {sha256}"
+    if sha256 and (checksum := sha256_of(part)) != sha256:
+        return f"what arrived has the checksum (sha256) {checksum}, listed is {sha256}"
     return ""
 
 
 def arrived(target: Path) -> int:
-    """How many bytes of an unfinished download are here."""
+    """The bytes of an unfinished download that are here."""
     part = _part(target)
     return part.stat().st_size if part.is_file() else 0
 

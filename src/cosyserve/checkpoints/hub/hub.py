@@ -3,9 +3,6 @@
 `owner/name[/sub...]` is on Hugging Face, `ms:owner/name[/sub...]` on ModelScope; with a subfolder
 only that is fetched. What is whole in the hub's cache is used when the hub can't be asked;
 HF_HUB_OFFLINE=1 keeps both hubs from being asked at all. The folder is given as it was published.
-
-Knows which files we read, but neither what is in them nor how a hub is spoken to. Nothing is
-fetched at import.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from cosyserve.errors import CheckpointError
 _NATIVE = ("lm", "flow", "vocoder", "speech_tokenizer", "speaker_encoder")
 
 # As `fnmatch` reads them: a star also crosses folders, a name without one is at the top.
-WANTED = (
+FILE_PATTERNS = (
     "*.yaml",
     "*.json",  # with CosyVoice-BlankEN's; its model.safetensors is left out: llm.pt replaces it
     "*.txt",
@@ -57,4 +54,4 @@ def fetch_model(name: str, *, progress: bool) -> Path:
             "owner/name (Hugging Face) or ms:owner/name (ModelScope)"
         )
     fetch = modelscope.fetch if match["modelscope"] else hugging_face.fetch
-    return fetch(match["repo"], match["sub"] or "", WANTED, progress=progress)
+    return fetch(match["repo"], match["sub"] or "", FILE_PATTERNS, progress=progress)

@@ -2,7 +2,7 @@
 
 Resume, the cache (HF_HOME), mirrors (HF_ENDPOINT), tokens (HF_TOKEN, `hf auth login`), offline mode
 (HF_HUB_OFFLINE) and progress bars are the official library's; here its failures become one message
-that says what to do. Knows no model: the caller says which files are wanted.
+that says what to do. The caller says which files are fetched.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pathlib import Path
 from cosyserve.errors import CheckpointError
 
 
-def fetch(repo: str, subfolder: str, wanted: Sequence[str], *, progress: bool) -> Path:
+def fetch(repo: str, subfolder: str, patterns: Sequence[str], *, progress: bool) -> Path:
     # Imported late: the library takes a third of a second, and reads its environment at import.
     from huggingface_hub import snapshot_download
 
-    patterns = [f"{subfolder}/{pattern}" if subfolder else pattern for pattern in wanted]
+    allowed = [f"{subfolder}/{pattern}" if subfolder else pattern for pattern in patterns]
     refusal = _ask(repo)
     try:
         with _bars(progress):
             root = snapshot_download(
-                repo, allow_patterns=patterns, local_files_only=refusal is not None
+                repo, allow_patterns=allowed, local_files_only=refusal is not None
             )
     except Exception as error:
         reason = refusal or error
@@ -54,14 +54,14 @@ def _ask(repo: str) -> Exception | None:
 
 
 @contextmanager
-def _bars(shown: bool) -> Iterator[None]:
+def _bars(visible: bool) -> Iterator[None]:
     from huggingface_hub.utils.tqdm import (
         are_progress_bars_disabled,
         disable_progress_bars,
         enable_progress_bars,
     )
 
-    if shown or are_progress_bars_disabled():
+    if visible or are_progress_bars_disabled():
         yield
         return
     disable_progress_bars()

@@ -5,7 +5,7 @@ MODELSCOPE_CACHE (default ~/.cache/modelscope/hub; what those tools put there is
 MODELSCOPE_ENDPOINT or the older MODELSCOPE_DOMAIN (default www.modelscope.cn) and
 MODELSCOPE_API_TOKEN. ModelScope has no offline switch: HF_HUB_OFFLINE=1 is it for both hubs.
 
-Knows no model: the caller says which files are wanted. Believes no path that the server lists.
+The caller says which files are fetched; no path that the server lists is trusted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ListedFile:
     sha256: str  # or nothing
 
 
-def fetch(repo: str, subfolder: str, wanted: Sequence[str], *, progress: bool) -> Path:
+def fetch(repo: str, subfolder: str, patterns: Sequence[str], *, progress: bool) -> Path:
     owner, name = repo.split("/")
     cache = os.environ.get("MODELSCOPE_CACHE") or "~/.cache/modelscope/hub"
     # Dots are written as ModelScope's tools write them.
@@ -61,7 +61,7 @@ def fetch(repo: str, subfolder: str, wanted: Sequence[str], *, progress: bool) -
     files = [
         file
         for file in _files(repo, answer, f"{subfolder}/" if subfolder else "")
-        if any(fnmatchcase(file.path, pattern) for pattern in wanted)
+        if any(fnmatchcase(file.path, pattern) for pattern in patterns)
     ]
     if not files:
         raise CheckpointError(
@@ -210,7 +210,7 @@ def _is_whole(folder: Path) -> bool:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Two processes that fetch the same model: one works, the other waits and finds it done."""
+    """Holds the folder's lock: of two processes that fetch the same model, one waits."""
     with (folder / LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -244,8 +244,8 @@ def _by_hand(repo: str) -> str:
 
 
 def _endpoint() -> str:
-    given = os.environ.get("MODELSCOPE_ENDPOINT") or os.environ.get("MODELSCOPE_DOMAIN")
-    address = (given or "www.modelscope.cn").rstrip("/")
+    endpoint = os.environ.get("MODELSCOPE_ENDPOINT") or os.environ.get("MODELSCOPE_DOMAIN")
+    address = (endpoint or "www.modelscope.cn").rstrip("/")
     return address if address.startswith(("http://", "https://")) else f"https://{address}"
 
 

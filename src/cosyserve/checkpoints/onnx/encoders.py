@@ -1,9 +1,7 @@
-"""What turns prompt features into speech tokens and a speaker embedding, from published files.
+"""The speech tokenizer and the speaker encoder, loaded from published ONNX files.
 
-The networks run in torch when the weights of the ONNX file were proven to give the same results
-there, and through onnxruntime when not; callers can't tell the difference.
-
-Knows no audio, no voice and no setting.
+They run in torch when the weights of the file were proven to give the same results there, and
+through onnxruntime when not; callers can't tell the difference.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cosyserve.checkpoints.onnx.weights import match_weights, read_onnx
 from cosyserve.contracts import Floats, Ints
@@ -32,10 +30,7 @@ from cosyserve.models.encoders.prompt_encoders import (
 from cosyserve.models.encoders.s3 import S3Tokenizer, bounded
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
     from onnxruntime import InferenceSession
-
-Result = TypeVar("Result")
 
 PUBLISHED_S3 = S3Config()
 PUBLISHED_CAMPLUS = CamPlusConfig()
@@ -83,48 +78,73 @@ class OnnxSpeakerEncoder:
         return [self(fbank) for fbank in fbanks]
 
 
+Onnx = TypeVar("Onnx", OnnxSpeechTokenizer, OnnxSpeakerEncoder)
+Torch = TypeVar("Torch", TorchSpeechTokenizer, TorchSpeakerEncoder)
+
+
 def load_speech_tokenizer(
     path: Path, config: S3Config = PUBLISHED_S3, threads: int = 1
 ) -> SpeechTokenizer:
     """Read a tokenizer from its ONNX file; `threads` are those of onnxruntime."""
-    model = read_onnx(path)
-    fallback = OnnxSpeechTokenizer(_session(path, threads))
     with torch.device("meta"):
-        module = S3Tokenizer(config)
+        tokenizer = TorchSpeechTokenizer(S3Tokenizer(config))
         example = (torch.zeros(1, config.mels, 8), torch.tensor([8]))
-    trials = _trials(lambda frames: (config.mels, frames))
-    expected = _run(path, fallback, trials)
-    try:
-        _take_weights(module, model, path, example)
-        tokenizer = TorchSpeechTokenizer(module)
-        for trial, tokens in zip(trials, expected, strict=True):
-            _require_same_tokens(path, tokenizer, trial, tokens)
-    except CheckpointError as reason:
-        log.warning("the speech tokenizer runs through onnxruntime: %s", reason)
-        return fallback
-    return tokenizer
+    return _load(
+        path,
+        threads,
+        "speech tokenizer",
+        in_onnx=OnnxSpeechTokenizer,
+        in_torch=tokenizer,
+        example=example,
+        trials=_trials(lambda frames: (config.mels, frames)),
+        require_same=_require_same_tokens,
+    )
 
 
 def load_speaker_encoder(
     path: Path, config: CamPlusConfig = PUBLISHED_CAMPLUS, threads: int = 1
 ) -> SpeakerEncoder:
     """Read a speaker encoder from its ONNX file; `threads` are those of onnxruntime."""
-    model = read_onnx(path)
-    fallback = OnnxSpeakerEncoder(_session(path, threads), config.embedding)
     with torch.device("meta"):
-        module = CamPlus(config)
+        encoder = TorchSpeakerEncoder(CamPlus(config))
         example = (torch.zeros(1, 8, config.feat),)
-    trials = _trials(lambda frames: (frames, config.feat))
-    expected = _run(path, fallback, trials)
+    return _load(
+        path,
+        threads,
+        "speaker encoder",
+        in_onnx=lambda session: OnnxSpeakerEncoder(session, config.embedding),
+        in_torch=encoder,
+        example=example,
+        trials=_trials(lambda frames: (frames, config.feat)),
+        require_same=_require_same_embedding,
+    )
+
+
+def _load(
+    path: Path,
+    threads: int,
+    name: str,
+    *,
+    in_onnx: Callable[[InferenceSession], Onnx],
+    in_torch: Torch,
+    example: tuple[Tensor, ...],
+    trials: list[Floats],
+    require_same: Callable[[Path, Torch, Floats, Any], None],
+) -> Onnx | Torch:
+    """The encoder in torch, with weights of the file that give the same results in all trials; or
+    else in onnxruntime. `example` is an input of its module."""
+    model = read_onnx(path)
+    encoder = in_onnx(_session(path, threads))
+    expected = _run(path, encoder, trials)
     try:
-        _take_weights(module, model, path, example)
-        encoder = TorchSpeakerEncoder(module)
-        for trial, embedding in zip(trials, expected, strict=True):
-            _require_same_embedding(path, encoder, trial, embedding)
+        weights = match_weights(model, path, in_torch.module, example)
+        in_torch.module.load_state_dict(weights, assign=True)
+        for trial, result in zip(trials, expected, strict=True):
+            require_same(path, in_torch, trial, result)
     except CheckpointError as reason:
-        log.warning("the speaker encoder runs through onnxruntime: %s", reason)
-        return fallback
-    return encoder
+        log.warning("the %s runs through onnxruntime: %s", name, reason)
+        return encoder
+    return in_torch
 
 
 def _session(path: Path, threads: int) -> InferenceSession:
@@ -140,7 +160,7 @@ def _session(path: Path, threads: int) -> InferenceSession:
 
 
 def _within_seconds(session: InferenceSession, inputs: dict[str, Any]) -> list[Any]:
-    """A graph may hold loops: one that doesn't end is stopped, with an error of onnxruntime's."""
+    """Runs the session and stops it if it takes too long: a graph may hold loops that never end."""
     import onnxruntime
 
     options = onnxruntime.RunOptions()
@@ -158,17 +178,11 @@ def _trials(shape: Callable[[int], tuple[int, int]]) -> list[Floats]:
     return [random.standard_normal(shape(n), np.float32) for n in TRIAL_LENGTHS]
 
 
-def _run(path: Path, encoder: Callable[[Floats], Result], trials: list[Floats]) -> list[Result]:
+def _run(path: Path, encoder: Callable[[Floats], Any], trials: list[Floats]) -> list[Any]:
     try:
         return [encoder(trial) for trial in trials]
     except Exception as error:  # onnxruntime has no common class for its errors
         raise CheckpointError(f"{path}: not the expected inputs and outputs ({error})") from error
-
-
-def _take_weights(
-    module: nn.Module, model: ModelProto, path: Path, example: tuple[Tensor, ...]
-) -> None:
-    module.load_state_dict(match_weights(model, path, module, example), assign=True)
 
 
 def _require_same_tokens(

@@ -1,6 +1,6 @@
 """The sizes of a prompt encoder, read off the convolutions of its ONNX file.
 
-Knows no weights. The published sizes are what a file has whose convolutions say nothing.
+A file whose convolutions say nothing has the published sizes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.checkpoints.config_data import whole
+from cosyserve.checkpoints.config_data import check_int
 from cosyserve.checkpoints.onnx.weights import read_onnx
 from cosyserve.errors import CheckpointError
 from cosyserve.models.config import CamPlusConfig, S3Config
@@ -77,10 +77,10 @@ def campplus_sizes(file: Path) -> CamPlusConfig:
 
 
 def _convolutions(file: Path) -> list[_Convolution]:
-    """In the order in which the file runs them."""
+    """The convolutions of a file, in the order in which it runs them."""
     graph = read_onnx(file).graph
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    found = []
+    convolutions = []
     for node in graph.node:
         attributes = {attribute.name: attribute for attribute in node.attribute}
         if node.op_type == "Constant" and "value" in attributes:
@@ -91,7 +91,8 @@ def _convolutions(file: Path) -> list[_Convolution]:
             group = attributes["group"].i if "group" in attributes else 1
             dilations = attributes["dilations"].ints if "dilations" in attributes else [1]
             sizes = (outputs, inputs, kernel[-1], group, [1, *dilations][-1])
-            found.append(_Convolution(*(whole(size, f"{file}: '{node.name}'") for size in sizes)))
-    if len(found) > MAX_CONVOLUTIONS:
-        raise CheckpointError(f"{file}: {len(found)} convolutions: not a prompt encoder")
-    return found
+            where = f"{file}: '{node.name}'"
+            convolutions.append(_Convolution(*(check_int(size, where) for size in sizes)))
+    if len(convolutions) > MAX_CONVOLUTIONS:
+        raise CheckpointError(f"{file}: {len(convolutions)} convolutions: not a prompt encoder")
+    return convolutions

@@ -4,8 +4,8 @@ Exporters rename, transpose, fold and decompose, so layers are recognised by wha
 the weight-carrying nodes of the graph are laid beside the layers of the module in the order in
 which both run, kind by kind and shape by shape. Either everything fits or nothing is returned.
 
-Knows no particular network, runs nothing of the file, and doesn't promise that two layers of one
-kind and shape were told apart: `prompt_encoders` compares outputs for that.
+Nothing of the file is run. Two layers of one kind and shape may be mistaken for each other:
+`onnx/encoders.py` compares outputs to find that out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Array = npt.NDArray[Any]
 State = dict[str, Tensor]
 
 CONVOLUTION, LAYER_NORM, BATCH_NORM = "convolution", "layer norm", "batch norm"
-LINEAR = {True: "linear layer with bias", False: "linear layer without bias"}
+LINEAR_BIAS, LINEAR = "linear layer with bias", "linear layer without bias"
 
 
 class _MisfitError(Exception):
@@ -137,7 +137,7 @@ class _Layer:
     @property
     def kind(self) -> str:
         if isinstance(self.module, nn.Linear):
-            return LINEAR[self.module.bias is not None]
+            return LINEAR if self.module.bias is None else LINEAR_BIAS
         if isinstance(self.module, nn.LayerNorm):
             return LAYER_NORM
         if isinstance(self.module, nn.Conv1d | nn.Conv2d):
@@ -188,7 +188,7 @@ class _Graph:
     def __init__(self, graph: GraphProto, folder: Path) -> None:
         self.nodes = list(graph.node)
         self.folder = folder
-        self.initialisers = {tensor.name: tensor for tensor in graph.initializer}
+        self.initializers = {tensor.name: tensor for tensor in graph.initializer}
         self.maker = {name: node for node in self.nodes for name in node.output}
         self.takers: defaultdict[str, list[NodeProto]] = defaultdict(list)
         for node in self.nodes:
@@ -234,7 +234,8 @@ class _Graph:
         if weight is not None and weight.ndim == 2:
             weight = weight.T if transposed else weight
             bias = biases[0] if biases else self._vector_applied(node, "Add")
-            yield from self._weighted(node, LINEAR[bias is not None], [weight, bias])
+            kind = LINEAR if bias is None else LINEAR_BIAS
+            yield from self._weighted(node, kind, [weight, bias])
 
     def _decomposed_layer_norm(self, division: NodeProto) -> Iterator[_Weighted]:
         """(x - mean) / sqrt(variance), then a vector multiplied, then a vector added."""
@@ -260,8 +261,8 @@ class _Graph:
     def _constant(self, name: str) -> Array | None:
         from onnx import numpy_helper
 
-        if name in self.initialisers:
-            return numpy_helper.to_array(self.initialisers[name], str(self.folder))
+        if name in self.initializers:
+            return numpy_helper.to_array(self.initializers[name], str(self.folder))
         node = self.maker.get(name)
         if node is None:
             return None

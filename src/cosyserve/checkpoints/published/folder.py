@@ -1,24 +1,25 @@
 """Reading published model folders: CosyVoice2, its Hugging Face LM, Step-Audio2's token2wav.
 
-Knows no network. Nothing in a folder is executed: yaml is read as data, pickles as plain tensors.
+Nothing in a folder is executed: yaml is read as data, pickles as plain tensors.
 Every problem is one CheckpointError that names the file and the key.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cosyserve.checkpoints import native
-from cosyserve.checkpoints.config_data import sensible, shown, whole
+from cosyserve.checkpoints.config_data import as_checkpoint_error, check_int, short_repr
 from cosyserve.checkpoints.onnx.encoders import load_speaker_encoder, load_speech_tokenizer
 from cosyserve.checkpoints.onnx.sizes import campplus_sizes, s3_sizes
 from cosyserve.checkpoints.parts import Parts, check, check_finite
 from cosyserve.checkpoints.plain_files import read_json, read_state, read_tensors, require_file
-from cosyserve.checkpoints.published import keys as keys
-from cosyserve.checkpoints.published.config import Numbers, dit, flow, qwen, unet, vocoder
+from cosyserve.checkpoints.published import keys
+from cosyserve.checkpoints.published.config import ConfigReader, dit, flow, qwen, unet, vocoder
 from cosyserve.errors import CheckpointError
 from cosyserve.models.config import DiTConfig, ModelConfig, UNetConfig
 from cosyserve.models.encoders.prompt_encoders import TorchSpeakerEncoder, TorchSpeechTokenizer
@@ -28,6 +29,16 @@ REFUSED = {
     "cosyvoice.yaml": "a first-generation CosyVoice (300M, 22.05 kHz): its speech LM, tokens and "
     "flow are other networks, which cosyserve does not have; use CosyVoice2-0.5B",
     "cosyvoice3.yaml": "a CosyVoice3 model, which cosyserve can't run yet; use CosyVoice2-0.5B",
+}
+
+# Of each part: names of its file, what reads its sizes, what loads it.
+PROMPT_ENCODERS: dict[str, tuple[tuple[str, ...], Callable[[Path], Any], Callable[..., Any]]] = {
+    "speech_tokenizer": (
+        ("speech_tokenizer_v2.onnx", "speech_tokenizer_v2_25hz.onnx"),
+        s3_sizes,
+        load_speech_tokenizer,
+    ),
+    "speaker_encoder": (("campplus.onnx",), campplus_sizes, load_speaker_encoder),
 }
 
 
@@ -55,19 +66,19 @@ def _read(folder: Path) -> Parts:
         return _step_audio2(folder)
     if (folder / "config.json").exists() and (folder / "model.safetensors").exists():
         return _hugging_face_lm(folder)
-    found = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+    names = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
     raise CheckpointError(
         f"{folder}: not a model folder. Expected cosyvoice2.yaml (CosyVoice2), flow.yaml "
         f"(Step-Audio2 token2wav), config.json with model.safetensors (the LM from Hugging Face) "
-        f"or a folder written by `cosyserve prepare`; found {found}"
+        f"or a folder written by `cosyserve prepare`; found {names}"
     )
 
 
 def _cosyvoice2(folder: Path) -> Parts:
-    numbers = Numbers.of_yaml(folder / "cosyvoice2.yaml")
+    reader = ConfigReader.of_yaml(folder / "cosyvoice2.yaml")
     text = folder / "CosyVoice-BlankEN"
     tokenizer = _tokenizer(text)
-    lm = qwen(text / "config.json", numbers.size("llm.speech_token_size", 6561))
+    lm = qwen(text / "config.json", reader.size("llm.speech_token_size", 6561))
     if tokenizer.vocab_size > lm.text_vocab:
         raise CheckpointError(
             f"{text / 'config.json'}: vocab_size {lm.text_vocab} is smaller than the "
@@ -80,26 +91,26 @@ def _cosyvoice2(folder: Path) -> Parts:
         del shapes[keys.LM_HEAD]
     check(str(file), state, shapes)
     check_finite(str(file), state)
-    with sensible(str(numbers.file)):
-        estimator = unet(numbers)
-    parts = _token2wav(folder, numbers, estimator)
+    with as_checkpoint_error(str(reader.file)):
+        estimator = unet(reader)
+    parts = _token2wav(folder, reader, estimator)
     states = parts.states | {"lm": keys.lm_state(lm, state)}
-    with sensible(str(numbers.file)):
+    with as_checkpoint_error(str(reader.file)):
         config = replace(parts.config, name="cosyvoice2-0.5b", lm=lm)
     return replace(parts, config=config, states=states, tokenizer=tokenizer)
 
 
 def _step_audio2(folder: Path) -> Parts:
-    numbers = Numbers.of_yaml(folder / "flow.yaml")
-    with sensible(str(numbers.file)):
-        estimator = dit(numbers)
-    return _token2wav(folder, numbers, estimator)
+    reader = ConfigReader.of_yaml(folder / "flow.yaml")
+    with as_checkpoint_error(str(reader.file)):
+        estimator = dit(reader)
+    return _token2wav(folder, reader, estimator)
 
 
-def _token2wav(folder: Path, numbers: Numbers, estimator: UNetConfig | DiTConfig) -> Parts:
+def _token2wav(folder: Path, reader: ConfigReader, estimator: UNetConfig | DiTConfig) -> Parts:
     """Flow, vocoder, speech tokenizer and speaker encoder: the same files in both families."""
-    with sensible(str(numbers.file)):
-        flow_sizes, vocoder_sizes = flow(numbers, estimator), vocoder(numbers)
+    with as_checkpoint_error(str(reader.file)):
+        flow_sizes, vocoder_sizes = flow(reader, estimator), vocoder(reader)
         config = ModelConfig(flow=flow_sizes, vocoder=vocoder_sizes)
         flow_shapes = keys.flow_shapes(flow_sizes)
         vocoder_shapes = keys.vocoder_shapes(vocoder_sizes)
@@ -115,31 +126,23 @@ def _token2wav(folder: Path, numbers: Numbers, estimator: UNetConfig | DiTConfig
 
 
 def _prompt_encoders(folder: Path, parts: Parts) -> Parts:
-    """Adds what makes voices: in torch where the ONNX weights proved right, else the files."""
+    """Adds the parts that make voices: states where torch runs them, else their ONNX files."""
     states, onnx = dict(parts.states), dict(parts.onnx)
     config = parts.config
     files = []
-    if file := _first(folder, "speech_tokenizer_v2.onnx", "speech_tokenizer_v2_25hz.onnx"):
+    for part, (names, read_sizes, load) in PROMPT_ENCODERS.items():
+        file = _first(folder, *names)
+        if file is None:
+            continue
         require_file(file)
-        with sensible(str(file)):
-            sizes = s3_sizes(file)
-            config = replace(config, speech_tokenizer=sizes)
-            tokenizer = load_speech_tokenizer(file, sizes)
-        if isinstance(tokenizer, TorchSpeechTokenizer):
-            states["speech_tokenizer"] = tokenizer.module.state_dict()
+        with as_checkpoint_error(str(file)):
+            sizes = read_sizes(file)
+            config = replace(config, **{part: sizes})
+            encoder = load(file, sizes)
+        if isinstance(encoder, TorchSpeechTokenizer | TorchSpeakerEncoder):
+            states[part] = encoder.module.state_dict()
         else:
-            onnx["speech_tokenizer"] = file
-        files.append(file)
-    if file := _first(folder, "campplus.onnx"):
-        require_file(file)
-        with sensible(str(file)):
-            shape = campplus_sizes(file)
-            config = replace(config, speaker_encoder=shape)
-            encoder = load_speaker_encoder(file, shape)
-        if isinstance(encoder, TorchSpeakerEncoder):
-            states["speaker_encoder"] = encoder.module.state_dict()
-        else:
-            onnx["speaker_encoder"] = file
+            onnx[part] = file
         files.append(file)
     return replace(
         parts, config=replace(config, fingerprint=_fingerprint(files)), states=states, onnx=onnx
@@ -155,14 +158,14 @@ def _hugging_face_lm(folder: Path) -> Parts:
             f"{source}: no {missing[0]} in it: a Hugging Face model, but no speech LM"
         )
     first, end, sos, task = (ids[name] for name in names)
-    text_vocab = whole(first, f"{source}: the id of <|s_0|>")
-    speech_tokens = whole(end - first, f"{source}: the number of speech tokens")
+    text_vocab = check_int(first, f"{source}: the id of <|s_0|>")
+    speech_tokens = check_int(end - first, f"{source}: the number of speech tokens")
     table = qwen(folder / "config.json", speech_tokens)
     rows, lm = table.text_vocab, replace(table, text_vocab=text_vocab)
     if (sos, task) != (lm.sos, lm.task) or rows < lm.vocab:
         raise CheckpointError(
-            f"{source}: <|sos|> and <|task_id|> are {shown(sos)} and {shown(task)}, expected "
-            f"{lm.sos} and {lm.task} of {rows} rows"
+            f"{source}: <|sos|> and <|task_id|> are {short_repr(sos)} and {short_repr(task)}, "
+            f"expected {lm.sos} and {lm.task} of {rows} rows"
         )
     file = folder / "model.safetensors"
     state = read_tensors(file)

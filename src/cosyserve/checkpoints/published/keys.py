@@ -1,6 +1,6 @@
 """The names and shapes of tensors in published checkpoints, and what they become in ours.
 
-Knows no file. The flow keeps its published names; the LM is laid out for speed (one table of ids,
+The flow keeps its published names; the LM is laid out for speed (one table of ids,
 fused projections); the vocoder's weight norm is folded into plain weights.
 """
 
@@ -112,7 +112,7 @@ def flow_shapes(config: FlowConfig) -> Shapes:
 
 
 def without_prefix(state: State) -> State:
-    """Vocoders fresh from training are saved as a part of their trainer."""
+    """The state without its trainer's prefix, which vocoders fresh from training have."""
     prefix = "generator."
     if not all(key.startswith(prefix) for key in state):
         return state

@@ -2,7 +2,7 @@
 
 Published folders describe their model in a yaml dialect whose tags name Python code to run. Here
 nothing is run: `!new:`, `!name:` and `!apply:` become the plain mapping or list that they tag, and
-`!ref <key>` the value of that key. Knows no model.
+`!ref <key>` the value of that key.
 """
 
 from __future__ import annotations

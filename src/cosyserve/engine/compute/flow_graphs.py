@@ -11,17 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.engine.compute.device_queue import DeviceQueue
-from cosyserve.models.flow import fused_encoder
 from cosyserve.models.flow.cfm import doubled, euler, schedule
+from cosyserve.models.flow.encoder import fused_encoder
 from cosyserve.models.flow.flow import Flow, FlowBatch, FlowPrompt, FlowState
-from cosyserve.models.flow.fused_unet import FusedUNet, fused, inputs
 from cosyserve.models.flow.masks import valid
+from cosyserve.models.flow.unet import fused_unet, stack_inputs
+
+if TYPE_CHECKING:
+    from cosyserve.models.flow.fused_unet import FusedUNet
 
 # Tokens of a row, prompt included: a little more than multiples of the chunk grid, where all but
 # last chunks end, and multiples of 8, which attention masks must be to be read without a copy.
@@ -67,9 +71,9 @@ class FlowGraphs:
             self._strides = torch.tensor(strides, device=device)
             self._at = torch.zeros(1, dtype=torch.long, device=device)  # number of the Euler step
             self._chunk = torch.zeros(1, dtype=torch.long, device=device)  # frames of the mask's
-            self._fused = fused(flow.estimator, times)
+            self._fused = fused_unet(flow.estimator, times)
             longest = max((size for _, size in self.shapes), default=0)
-            self._encoder = fused_encoder.fused(flow.encoder, longest) or flow.encoder
+            self._encoder = fused_encoder(flow.encoder, longest) or flow.encoder
             self._memory: dict[str, Tensor] = {}
             for _ in range(2):  # once for the sizes, once for views of what is large enough
                 self._buffers = {shape: self._made(*shape) for shape in self.shapes}
@@ -159,7 +163,7 @@ class FlowGraphs:
         conditions = buffers.mu, buffers.voice, buffers.condition
         if self._fused:
             both = buffers.x.repeat(2 if guidance else 1, 1, 1).to(buffers.mu.dtype)
-            buffers.rows.copy_(inputs(both, *conditions))
+            buffers.rows.copy_(stack_inputs(both, *conditions).transpose(1, 2))
         else:
             bias = flow.attention_bias(batch, streaming)
             assert bias is not None
@@ -174,11 +178,9 @@ class FlowGraphs:
             self._plain_step(buffers)
 
     def _fused_step(self, unet: FusedUNet, buffers: Buffers) -> None:
-        from cosyserve.models.flow.kernels.euler import euler
-
         v = unet(buffers.rows, self._at, buffers.frames, self._chunk)
         guidance = self.flow.config.guidance
-        euler(v, buffers.x, buffers.rows, self._strides, self._at, guidance)
+        unet.euler(v, buffers.x, buffers.rows, self._strides, self._at, guidance)
 
     def _plain_step(self, buffers: Buffers) -> None:
         flow = self.flow

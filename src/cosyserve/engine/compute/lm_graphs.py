@@ -19,15 +19,14 @@ from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.limits import SEED_MASK
 from cosyserve.models.lm.draw import ACTIVE, FLOATS, INTS, LENGTH, TOKEN, draw
-from cosyserve.models.lm.fused import fused
-from cosyserve.models.lm.lm import KVCache, SpeechLM
+from cosyserve.models.lm.lm import KVCache, SpeechLM, fused_lm
 
-MOST = 64  # the top_k that captured steps allow; others are computed step by step
+MAX_TOP_K = 64  # the top_k that captured steps allow; others are computed step by step
 PIECES = (16, 32, 64, 128, 256, 512, 1024)  # lengths of prompts' pieces, together
 TILE = 32  # ids of a launch that belong to one row: the kernels' QUERIES
 SPAN = 64  # the cache is looked at in multiples of this
 
-Shape = tuple[str, int, int, int]  # kind, rows or length of the piece, span, most
+Shape = tuple[str, int, int, int]  # kind, rows or length of the piece, span, max_top_k
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class LMGraphs:
             self._pieces = torch.zeros(6, PIECES[-1] // TILE, dtype=torch.long, device=device)
             # Of each slot, the id drawn last (-1: the logits were no numbers) and its log-prob.
             self._outcome = torch.zeros(slots + 1, 2, dtype=torch.float64, device=device)
-            self._fused = fused(lm, positions)
+            self._fused = fused_lm(lm, positions)
         self._captured: dict[Shape, Callable[[], None]] = {}
 
     def warm_up(self) -> int:
@@ -109,7 +108,12 @@ class LMGraphs:
     def decode(self, rows: int, reach: int, top_k: int) -> None:
         """One token for each active one of the first rows, of which none reaches further."""
         self._run(
-            ("decode", self.queue.fit(rows, self.batches), self._span(reach), self._most(top_k))
+            (
+                "decode",
+                self.queue.fit(rows, self.batches),
+                self._span(reach),
+                self._max_top_k(top_k),
+            )
         )
 
     def prefill(self, pieces: Sequence[Piece], top_k: int) -> None:
@@ -138,7 +142,7 @@ class LMGraphs:
         self.queue.write(self._ids[: len(ids)], ids)
         size = self.queue.fit(len(ids), PIECES)
         reach = max(piece.start for piece in pieces) + size
-        self._run(("prefill", size, self._span(reach), self._most(top_k)))
+        self._run(("prefill", size, self._span(reach), self._max_top_k(top_k)))
 
     @property
     def together(self) -> bool:
@@ -150,9 +154,11 @@ class LMGraphs:
         return self._outcome
 
     def _usual(self) -> list[Shape]:
-        most = self._most(1)
-        return [("decode", rows, span, most) for rows in self.batches for span in self.spans] + [
-            ("prefill", size, span, most)
+        max_top_k = self._max_top_k(1)
+        return [
+            ("decode", rows, span, max_top_k) for rows in self.batches for span in self.spans
+        ] + [
+            ("prefill", size, span, max_top_k)
             for size in PIECES
             for span in self.spans
             if span >= min(size, self.positions)
@@ -161,31 +167,31 @@ class LMGraphs:
     def _span(self, reach: int) -> int:
         return self.queue.fit(min(self.positions, -(-reach // SPAN) * SPAN), self.spans)
 
-    def _most(self, top_k: int) -> int:
+    def _max_top_k(self, top_k: int) -> int:
         classes = self.lm.config.classes
-        return min(classes, self.queue.fit(top_k, (MOST, classes)))
+        return min(classes, self.queue.fit(top_k, (MAX_TOP_K, classes)))
 
     def _run(self, shape: Shape) -> None:
         captured = self._captured.get(shape)
         captured() if captured else self._compute(shape)
 
     def _compute(self, shape: Shape) -> None:
-        kind, size, span, most = shape
+        kind, size, span, max_top_k = shape
         if kind == "decode":
-            self._decode(size, span, most)
+            self._decode(size, span, max_top_k)
         else:
-            self._prefill(size, span, most)
+            self._prefill(size, span, max_top_k)
 
-    def _decode(self, rows: int, span: int, most: int) -> None:
+    def _decode(self, rows: int, span: int, max_top_k: int) -> None:
         tokens, lengths = self._ints[:rows, TOKEN], self._ints[:rows, LENGTH]
         if self._fused:
             logits = self._fused.logits(tokens, lengths, self.cache, span)
         else:
             hidden = self.lm.extend(tokens[:, None], lengths, self.cache, span)
             logits = self.lm.logits(hidden[:, 0])
-        self._draw(logits, None, most)
+        self._draw(logits, None, max_top_k)
 
-    def _prefill(self, size: int, span: int, most: int) -> None:
+    def _prefill(self, size: int, span: int, max_top_k: int) -> None:
         count = -(-size // TILE) if self._fused else 1
         slots, starts, rows, lengths, active, last = self._pieces[:, :count]
         ids = self._ids[:size]
@@ -196,20 +202,20 @@ class LMGraphs:
             logits = self.lm.logits(hidden[0].index_select(0, last))
         self._ints[:, LENGTH].index_copy_(0, rows, lengths)
         self._ints[:, ACTIVE].index_copy_(0, rows, active)
-        self._draw(logits, rows, most)
+        self._draw(logits, rows, max_top_k)
 
-    def _draw(self, logits: Tensor, slots: Tensor | None, most: int) -> None:
+    def _draw(self, logits: Tensor, slots: Tensor | None, max_top_k: int) -> None:
         """Rows of logits belong to the given slots; or to the first ones, fed one position each."""
         lines = self._ints, self._floats
-        if self._fused and most <= MOST:
-            self._fused.draw(logits, *lines, self._outcome, slots, most)
+        if self._fused and max_top_k <= MAX_TOP_K:
+            self._fused.draw(logits, *lines, self._outcome, slots, max_top_k)
         elif slots is None:
             ints, floats = (kept[: len(logits)] for kept in lines)
-            self._outcome[: len(logits)] = draw(logits, ints, floats, self.lm.config, most)
+            self._outcome[: len(logits)] = draw(logits, ints, floats, self.lm.config, max_top_k)
             ints[:, LENGTH] += ints[:, ACTIVE]
         else:
             ints, floats = (kept.index_select(0, slots) for kept in lines)
-            found = draw(logits, ints, floats, self.lm.config, most)
+            found = draw(logits, ints, floats, self.lm.config, max_top_k)
             self._ints.index_copy_(0, slots, ints)
             self._outcome.index_copy_(0, slots, found)
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.engine.compute.device_queue import DeviceQueue
-from cosyserve.models.vocoder.fused import fused
-from cosyserve.models.vocoder.hift import HiFT
+from cosyserve.models.vocoder.hift import HiFT, fused_hift
 from cosyserve.models.vocoder.stream import (
     VocoderState,
     Voiced,
@@ -41,7 +40,7 @@ class VocoderGraphs:
             (count, size) for size in SIZES for count in rows if count * size <= most_frames
         ]
         with queue.use():
-            self._fused = fused(vocoder)
+            self._fused = fused_hift(vocoder)
             self._buffers = {shape: self._made(*shape) for shape in self.shapes}
         self._captured: dict[Shape, Callable[[], None]] = {}
 

@@ -1,7 +1,6 @@
 """CAM++ speaker encoder: 80-bin filterbank features of any length become one vector.
 
-Knows no audio, no file and no request: it takes features that are already computed (and freed of
-their mean), and weights that somebody else has read.
+It takes features that are already computed, and freed of their mean.
 """
 
 from __future__ import annotations
@@ -90,8 +89,7 @@ class Stem(nn.Module):
 
     def forward(self, x: Tensor, valid: Tensor) -> Tensor:
         """x [B, channels_in, T], valid [B, 1, T] -> [B, channels_out, (T + 1) // 2]"""
-        out: Tensor = self.nonlinear(self.linear(x * valid))
-        return out
+        return self.nonlinear(self.linear(x * valid))
 
 
 class ContextMask(nn.Module):
@@ -118,8 +116,7 @@ class ContextMask(nn.Module):
         context = x.sum(dim=2, keepdim=True) / valid.sum(dim=2, keepdim=True)
         context = context + self._segment_means(x, valid)
         mask = self.linear2(F.relu(self.linear1(context))).sigmoid()
-        out: Tensor = self.linear_local(x) * mask
-        return out
+        return self.linear_local(x) * mask
 
     def _segment_means(self, x: Tensor, valid: Tensor) -> Tensor:
         """Each frame becomes the mean of the valid frames of its segment: [B, channels, T]."""
@@ -172,8 +169,7 @@ class Transit(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, channels, T] -> [B, channels / 2, T]"""
-        out: Tensor = self.linear(self.nonlinear(x))
-        return out
+        return self.linear(self.nonlinear(x))
 
 
 class Embedding(nn.Module):
@@ -186,8 +182,7 @@ class Embedding(nn.Module):
 
     def forward(self, statistics: Tensor) -> Tensor:
         """[B, channels] -> [B, embedding]"""
-        out: Tensor = self.nonlinear(self.linear(statistics[:, :, None]))
-        return out.squeeze(2)
+        return self.nonlinear(self.linear(statistics[:, :, None])).squeeze(2)
 
 
 def _statistics(x: Tensor, valid: Tensor) -> Tensor:
@@ -223,8 +218,7 @@ class XVector(nn.Module):
         for i in range(1, self.block_count + 1):
             x = self.get_submodule(f"block{i}")(x, valid)
             x = self.get_submodule(f"transit{i}")(x)
-        embedding: Tensor = self.dense(_statistics(self.out_nonlinear(x), valid))
-        return embedding
+        return self.dense(_statistics(self.out_nonlinear(x), valid))
 
 
 class CamPlus(nn.Module):
@@ -240,5 +234,4 @@ class CamPlus(nn.Module):
         x = fbank.transpose(1, 2)
         if lengths is None:
             lengths = torch.full((x.shape[0],), x.shape[2], device=x.device)
-        embedding: Tensor = self.xvector(self.head(x, _valid(lengths, x)), lengths)
-        return embedding
+        return self.xvector(self.head(x, _valid(lengths, x)), lengths)

@@ -1,4 +1,4 @@
-"""What turns prompt features into speech tokens and a speaker embedding."""
+"""Prompt encoders: features in, speech tokens or a speaker embedding out, as numpy arrays."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ class TorchSpeechTokenizer:
 
     @torch.inference_mode()
     def __call__(self, log_mel: Floats) -> Ints:
-        tokens: Ints = self.module.codes(self.pre_quant(log_mel))[0].cpu().numpy()
-        return tokens
+        return self.module.codes(self.pre_quant(log_mel))[0].cpu().numpy()
 
     @torch.inference_mode()
     def batch(self, log_mels: Sequence[Floats]) -> list[Ints]:
@@ -62,8 +61,7 @@ class TorchSpeakerEncoder:
 
     @torch.inference_mode()
     def __call__(self, fbank: Floats) -> Floats:
-        embedding: Floats = self.module(_batch_of_one(self.module, fbank))[0].float().cpu().numpy()
-        return embedding
+        return self.module(_batch_of_one(self.module, fbank))[0].float().cpu().numpy()
 
     @torch.inference_mode()
     def batch(self, fbanks: Sequence[Floats]) -> list[Floats]:

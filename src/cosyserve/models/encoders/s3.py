@@ -1,7 +1,6 @@
 """S3 speech tokenizer v2: a 128-bin log-mel spectrogram becomes 25 codes per second.
 
-Knows no audio, no file and no request: it takes features that are already computed, and weights
-that somebody else has read.
+It takes features that are already computed.
 """
 
 from __future__ import annotations
@@ -64,13 +63,12 @@ class MemoryAttention(nn.Module):
         query = _rotated(self._by_head(self.query(x)), cos, sin)
         key = _rotated(self._by_head(self.key(x)), cos, sin)
         value = self.value(x)
-        heard = F.scaled_dot_product_attention(
+        attended = F.scaled_dot_product_attention(
             query, key, self._by_head(value), attn_mask=valid[:, None, None, :]
         )
         kept = value * valid[:, :, None]
         memory = kept + self.fsmn_block(kept.transpose(1, 2)).transpose(1, 2)
-        out: Tensor = self.out(heard.transpose(1, 2).flatten(2)) + memory * valid[:, :, None]
-        return out
+        return self.out(attended.transpose(1, 2).flatten(2)) + memory * valid[:, :, None]
 
     def _by_head(self, x: Tensor) -> Tensor:
         """[B, L, state] -> [B, heads, L, head_dim]"""
@@ -94,8 +92,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor, valid: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """x [B, L, state] -> [B, L, state]"""
         x = x + self.attn(self.attn_ln(x), valid, cos, sin)
-        out: Tensor = x + self.mlp(self.mlp_ln(x))
-        return out
+        return x + self.mlp(self.mlp_ln(x))
 
 
 class Encoder(nn.Module):
@@ -171,15 +168,12 @@ class S3Tokenizer(nn.Module):
 
     def hidden(self, mel: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """mel [B, mels, T], lengths [B] -> hidden [B, L, state], code lengths [B]"""
-        hidden, code_lengths = self.encoder(mel, lengths)
-        return hidden, code_lengths
+        return self.encoder(mel, lengths)
 
     def pre_quant(self, hidden: Tensor) -> Tensor:
         """hidden [B, L, state] -> code dimensions before bounding and rounding [B, L, code_dims]"""
-        projected: Tensor = self.quantizer.codebook.project_down(hidden)
-        return projected
+        return self.quantizer.codebook.project_down(hidden)
 
     def codes(self, pre_quant: Tensor) -> Tensor:
         """pre_quant [B, L, code_dims] -> codes int32 [B, L]"""
-        codes: Tensor = self.quantizer.codebook(pre_quant)
-        return codes
+        return self.quantizer.codebook(pre_quant)

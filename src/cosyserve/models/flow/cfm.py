@@ -1,6 +1,6 @@
 """Solving the flow: from fixed noise to mel frames by Euler steps with guidance.
 
-Knows no network: the velocity is a function of (x, mu, speaker, prompt, t).
+The velocity is any function of (x, mu, speaker, prompt, t).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def solve(
     """noise, mu, prompt [B, mel, T], speaker [B, mel] -> mel [B, mel, T] float32.
 
     `velocity` also gets the number of the step. With guidance the batch is doubled: each row
-    once as asked and once with all conditions zero.
+    once with its conditions and once with all of them zero.
     """
     mu, speaker, prompt = (doubled(part, guidance) for part in (mu, speaker, prompt))
     x = noise.float()

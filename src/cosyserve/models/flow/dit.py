@@ -1,7 +1,7 @@
 """The Step-Audio2 flow estimator: a causal-convolution diffusion transformer with caches.
 
-Knows no noise schedule and no guidance. There is no position encoding, so the keys of earlier
-chunks are simply more keys. Module names are those of the published checkpoint.
+There is no position encoding, so the keys of earlier chunks are simply more keys. Module names
+are those of the published checkpoint.
 """
 
 from __future__ import annotations
@@ -116,8 +116,7 @@ class FinalLayer(nn.Module):
 
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
         shift, scale = self.adaLN_modulation(time)[:, None].chunk(2, dim=-1)
-        y: Tensor = self.linear(modulate(x, shift, scale))
-        return y
+        return self.linear(modulate(x, shift, scale))
 
 
 class DiT(nn.Module):

@@ -1,12 +1,13 @@
 """Upsampling conformer: token embeddings in, two frames per token out.
 
-Knows no speaker and no mel; the caller says which tokens are look-ahead only.
+The caller says which tokens are look-ahead only.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,12 @@ from torch import Tensor, nn
 
 from cosyserve.models.config import EncoderConfig
 from cosyserve.models.flow.masks import attention_bias, valid
+from cosyserve.models.kernels import kernels_supported
+
+if TYPE_CHECKING:
+    from cosyserve.models.flow.fused_encoder import FusedEncoder
+
+MAX_FUSED_SIZE = 512  # channels: kernels hold whole rows
 
 
 @dataclass(frozen=True)
@@ -37,8 +44,7 @@ class Embed(nn.Module):
         self.out = nn.Sequential(nn.Linear(size, size), nn.LayerNorm(size))
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.out(x) * math.sqrt(x.shape[-1])
-        return y
+        return self.out(x) * math.sqrt(x.shape[-1])
 
 
 class PreLookahead(nn.Module):
@@ -180,7 +186,7 @@ class UpsamplingConformer(nn.Module):
         inside = None if inside is None else inside.repeat_interleave(2, dim=1)
         bias = attention_bias(inside, 2 * size, 2 * chunk, x)
         x, _ = self._blocks(self.up_encoders, x, bias, None)
-        return self._finish(x)
+        return self.after_norm(x)
 
     def extend(
         self, tokens: Tensor, cache: EncoderCache | None, last: bool
@@ -203,11 +209,7 @@ class UpsamplingConformer(nn.Module):
         x, upsampled = self.up_layer(x, cache.upsampled if cache else blank)
         x = self.up_embed(x)
         x, frames_kv = self._blocks(self.up_encoders, x, None, past and past[blocks:])
-        return self._finish(x), EncoderCache(left, upsampled, tokens_kv + frames_kv)
-
-    def _finish(self, x: Tensor) -> Tensor:
-        y: Tensor = self.after_norm(x)
-        return y
+        return self.after_norm(x), EncoderCache(left, upsampled, tokens_kv + frames_kv)
 
     def _blocks(
         self, blocks: nn.ModuleList, x: Tensor, bias: Tensor | None, past: tuple[Tensor, ...] | None
@@ -219,3 +221,16 @@ class UpsamplingConformer(nn.Module):
             x, keys_values = block(x, distances, bias, past[index] if past else None)
             kept.append(keys_values)
         return x, tuple(kept)
+
+
+def fused_encoder(encoder: UpsamplingConformer, max_tokens: int) -> FusedEncoder | None:
+    """The encoder in few launches, where its kernels are quick; for rows of at most `max_tokens`
+    (0: there are none)."""
+    weight = encoder.after_norm.weight
+    if not kernels_supported(weight.device) or weight.dtype is not torch.bfloat16:
+        return None
+    if max_tokens == 0 or encoder.config.size > MAX_FUSED_SIZE:
+        return None
+    from cosyserve.models.flow.fused_encoder import FusedEncoder
+
+    return FusedEncoder(encoder, max_tokens)

@@ -1,7 +1,7 @@
 """From speech tokens to mel frames: whole rows in a batch, or chunk by chunk with state passed in.
 
-Knows no vocoder, no hop sizes and no session. A streamed U-Net flow is computed anew over all
-tokens so far (exact on the chunk grid); a streamed DiT flow keeps caches.
+A streamed U-Net flow is computed anew over all tokens so far (exact on the chunk grid); a
+streamed DiT flow keeps caches.
 """
 
 from __future__ import annotations
@@ -108,8 +108,7 @@ class Flow(nn.Module):
         def velocity(
             x: Tensor, mu: Tensor, speaker: Tensor, prompt: Tensor, t: Tensor, step: int
         ) -> Tensor:
-            v: Tensor = self.estimator(x, mu, speaker, prompt, t, bias)
-            return v
+            return self.estimator(x, mu, speaker, prompt, t, bias)
 
         noise = self.noise(0, mu.shape[2], mu.device) if noise is None else noise
         speaker, prompt = self.speaker(batch.speaker), batch.prompt.to(mu.dtype)
@@ -129,16 +128,14 @@ class Flow(nn.Module):
     def conditions(
         self, batch: FlowBatch, streaming: bool, encoder: WholeRows | None = None
     ) -> Tensor:
-        """What the tokens say about each frame: [B, mel, 2*size]; by another encoder, perhaps."""
+        """What the tokens say about each frame: [B, mel, 2*size]; `encoder` in place of our own."""
         x = self.input_embedding(batch.tokens)
         frames = (encoder or self.encoder)(x, batch.lengths, batch.inside, batch.size, streaming)
-        mu: Tensor = self.encoder_proj(frames).transpose(1, 2)
-        return mu
+        return self.encoder_proj(frames).transpose(1, 2)
 
     def speaker(self, embedding: Tensor) -> Tensor:
         """[B, E] -> [B, mel]."""
-        y: Tensor = self.spk_embed_affine_layer(F.normalize(embedding, dim=1))
-        return y
+        return self.spk_embed_affine_layer(F.normalize(embedding, dim=1))
 
     def whole(self, prompts: Sequence[FlowPrompt], tokens: Sequence[Tensor]) -> list[Tensor]:
         """Whole utterances with full attention: [mel, 2 * tokens] per row."""
@@ -174,14 +171,15 @@ class Flow(nn.Module):
         prompt = speaker.new_zeros(len(rows), self.config.mel, FRAMES_PER_TOKEN * size)
         for row, p in zip(prompt, prompts, strict=True):
             row[:, : len(p.mel)] = p.mel.T
+        inside = valid(torch.tensor(encoded, device=speaker.device), size) if ragged else None
         return FlowBatch(
-            nn.utils.rnn.pad_sequence(rows, batch_first=True),
-            torch.tensor([len(row) for row in rows], device=speaker.device),
-            encoded,
-            valid(torch.tensor(encoded, device=speaker.device), size) if ragged else None,
-            size,
-            prompt,
-            speaker,
+            tokens=nn.utils.rnn.pad_sequence(rows, batch_first=True),
+            lengths=torch.tensor([len(row) for row in rows], device=speaker.device),
+            encoded=encoded,
+            inside=inside,
+            size=size,
+            prompt=prompt,
+            speaker=speaker,
         )
 
     @staticmethod

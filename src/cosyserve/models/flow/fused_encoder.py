@@ -1,7 +1,7 @@
 """The upsampling conformer over whole rows in few launches, for a GPU. `UpsamplingConformer` is its
 reference.
 
-Knows no speaker and no mel. A conformer block is five kernels; what depends on distances and
+A conformer block is five kernels; what depends on distances and
 weights alone is computed once, for the longest rows.
 """
 
@@ -13,26 +13,19 @@ from torch import Tensor, nn
 
 from cosyserve.models.flow.encoder import ConformerBlock, UpsamplingConformer, encode_distances
 from cosyserve.models.flow.kernel_weights import Conv, bias, conv, linear, norm
+from cosyserve.models.flow.kernels.linear import linear_add
+from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
+from cosyserve.models.flow.kernels.relative_attention import relative_attention
 from cosyserve.models.flow.masks import valid
-from cosyserve.models.kernels import kernels_supported
-
-WIDEST = 512  # channels: more don't fit where kernels hold whole rows
-
-
-def fused(encoder: UpsamplingConformer, longest: int) -> FusedEncoder | None:
-    """What encodes rows of at most `longest` tokens (0: there are none) where kernels are quick."""
-    weight = encoder.after_norm.weight
-    able = kernels_supported(weight.device) and weight.dtype is torch.bfloat16
-    fits = longest > 0 and encoder.config.size <= WIDEST
-    return FusedEncoder(encoder, longest) if able and fits else None
 
 
 class FusedEncoder:
-    def __init__(self, encoder: UpsamplingConformer, longest: int) -> None:
+    def __init__(self, encoder: UpsamplingConformer, max_tokens: int) -> None:
         weight = encoder.after_norm.weight
-        self.exact = weight.dtype is torch.float32
+        self.ieee = weight.dtype is torch.float32
         self._config = encoder.config
-        self._embed, self._up_embed = encoder.embed, encoder.up_embed
+        self._embed = encoder.embed
+        self._up_embed = encoder.up_embed
         self._after_norm = encoder.after_norm
         ahead, behind = encoder.pre_lookahead_layer.conv1, encoder.pre_lookahead_layer.conv2
         self._ahead = ahead.weight.transpose(1, 2).flatten(1).contiguous(), bias(ahead)
@@ -40,7 +33,7 @@ class FusedEncoder:
         self._up = _upsampling(encoder.up_layer.conv)
         self._blocks, self._up_blocks = (
             _blocks(blocks, encode_distances(n, n, encoder.config.size, weight.device))
-            for blocks, n in ((encoder.encoders, longest), (encoder.up_encoders, 2 * longest))
+            for blocks, n in ((encoder.encoders, max_tokens), (encoder.up_encoders, 2 * max_tokens))
         )
 
     def __call__(
@@ -52,22 +45,19 @@ class FusedEncoder:
         frames = 2 * encoded
         x = self._embed(tokens) * valid(lengths, tokens.shape[1])[..., None]
         x = F.pad(x, (0, 0, 0, size + self._config.lookahead - tokens.shape[1]))
-        x = x[:, :size] + self._behind(self._look_ahead(x), self.exact)
+        x = x[:, :size] + self._behind(self._look_ahead(x), self.ieee)
         for block in self._blocks:
-            x = block(x, encoded, chunk, self.exact)
-        x = self._up(x, self.exact).view(len(x), 2 * size, -1)
+            x = block(x, encoded, chunk, self.ieee)
+        x = self._up(x, self.ieee).view(len(x), 2 * size, -1)
         x = self._up_embed(x)
         for block in self._up_blocks:
-            x = block(x, frames, 2 * chunk, self.exact)
-        y: Tensor = self._after_norm(x)
-        return y
+            x = block(x, frames, 2 * chunk, self.ieee)
+        return self._after_norm(x)
 
     def _look_ahead(self, x: Tensor) -> Tensor:
         """x [B, T + lookahead, D] -> [B, T, D], as one product of all that a token sees."""
-        from cosyserve.models.flow.kernels.linear import linear_add
-
         seen = x.unfold(1, self._config.lookahead + 1, 1).transpose(2, 3).contiguous()
-        y = linear_add(seen.view(-1, seen[0, 0].numel()), *self._ahead, None, exact=self.exact)
+        y = linear_add(seen.view(-1, seen[0, 0].numel()), *self._ahead, None, ieee=self.ieee)
         return F.leaky_relu(y).view(*seen.shape[:2], -1)
 
 
@@ -75,33 +65,27 @@ class _Block:
     """A conformer block; query, key and value are one product."""
 
     def __init__(self, block: ConformerBlock, distances: Tensor) -> None:
-        from cosyserve.models.flow.kernels.norm_linear import normed
-
         attention, forward = block.self_attn, block.feed_forward
         layers = attention.linear_q, attention.linear_k, attention.linear_v
         weights, biases = (
             torch.cat([layer.weight for layer in layers]),
             torch.cat([layer.bias for layer in layers]),
         )
-        self._qkv = normed(norm(block.norm_mha), weights, biases)
+        self._qkv = fold_norm(norm(block.norm_mha), weights, biases)
         self._biases = attention.pos_bias_u, attention.pos_bias_v
         self._table = attention.linear_pos(distances.to(weights.dtype))
         self._out = linear(attention.linear_out)
-        self._widen = normed(norm(block.norm_ff), *linear(forward["w_1"]))
+        self._widen = fold_norm(norm(block.norm_ff), *linear(forward["w_1"]))
         self._narrow = linear(forward["w_2"])
 
-    def __call__(self, x: Tensor, lengths: Tensor, chunk: int, exact: bool) -> Tensor:
+    def __call__(self, x: Tensor, lengths: Tensor, chunk: int, ieee: bool) -> Tensor:
         """x [B, T, D]."""
-        from cosyserve.models.flow.kernels.linear import linear_add
-        from cosyserve.models.flow.kernels.norm_linear import norm_linear
-        from cosyserve.models.flow.kernels.relative_attention import relative_attention
-
         shape, x = x.shape, x.flatten(0, 1)
-        qkv = norm_linear(x, self._qkv, act="none", exact=exact).view(*shape[:2], -1)
-        y = relative_attention(qkv, self._biases, self._table, lengths, chunk, exact=exact)
-        x = linear_add(y.flatten(0, 1), *self._out, x, exact=exact)
-        y = norm_linear(x, self._widen, act="silu", exact=exact)
-        return linear_add(y, *self._narrow, x, exact=exact).view(shape)
+        qkv = layer_norm_linear(x, self._qkv, act="none", ieee=ieee).view(*shape[:2], -1)
+        y = relative_attention(qkv, self._biases, self._table, lengths, chunk, ieee=ieee)
+        x = linear_add(y.flatten(0, 1), *self._out, x, ieee=ieee)
+        y = layer_norm_linear(x, self._widen, act="silu", ieee=ieee)
+        return linear_add(y, *self._narrow, x, ieee=ieee).view(shape)
 
 
 def _blocks(blocks: nn.ModuleList, distances: Tensor) -> list[_Block]:

@@ -1,71 +1,68 @@
 """The U-Net estimator in few launches, for a GPU. `UNet` is its reference.
 
-Knows no solver. Frames are rows of channels throughout, so that a transformer block is five kernels
+Frames are rows of channels throughout, so that a transformer block is five kernels
 and a ResNet block four; what depends on the time alone is computed once for all Euler steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.flow.kernel_weights import Conv, bias, conv, linear, norm
+from cosyserve.models.flow.kernels import euler
+from cosyserve.models.flow.kernels.chunk_attention import chunk_attention
+from cosyserve.models.flow.kernels.linear import linear_add, norm_mish
+from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
 from cosyserve.models.flow.unet import ResNet, Stage, TransformerBlock, UNet, time_sinusoid
-from cosyserve.models.kernels import kernels_supported
-
-
-def fused(unet: nn.Module, times: Sequence[float]) -> FusedUNet | None:
-    """What estimates where the kernels are quick."""
-    if not isinstance(unet, UNet):
-        return None
-    weight = unet.final_proj.weight
-    able = kernels_supported(weight.device) and weight.dtype is torch.bfloat16
-    return FusedUNet(unet, times) if able else None
 
 
 class FusedUNet:
     def __init__(self, unet: UNet, times: Sequence[float]) -> None:
         """`times` of the Euler steps."""
         weight = unet.final_proj.weight
-        self.exact = weight.dtype is torch.float32
+        self.ieee = weight.dtype is torch.float32
         time = time_sinusoid(torch.tensor(times, device=weight.device), unet.channels_in)
         time = unet.time_mlp["linear_1"](time.to(weight.dtype))
         time = unet.time_mlp["linear_2"](F.silu(time))
-        down, *middle, up = (_Stage(stage, time) for stage in unet._stages())
-        self._down, self._middle, self._up = down, middle, up
+        self._down, *self._middle, self._up = (_Stage(stage, time) for stage in unet._stages())
         self._final = conv(unet.final_block.block["0"])
         self._final_norm = norm(unet.final_block.block["2"])
         self._proj = unet.final_proj.weight[:, :, 0].contiguous(), bias(unet.final_proj)
 
     def __call__(self, x: Tensor, step: Tensor, lengths: Tensor, chunk: Tensor) -> Tensor:
-        """As `UNet.forward`, of `inputs` x, at the time of Euler step `step` [1] -> [B * T, mel].
-        Rows have `lengths` [B] frames, masked in chunks of `chunk` [1]."""
-        from cosyserve.models.flow.kernels.linear import linear_add, norm_mish
-
-        seen = _Seen(step, lengths, chunk, self.exact)
-        skip = self._down.transform(x, seen)
-        x = self._down.convolve(skip, seen)
+        """As `UNet.forward`, of x [B, T, 4 mel] (what `stack_inputs` gives, transposed), at the
+        time of Euler step `step` [1] -> [B * T, mel]. Rows have `lengths` [B] frames, masked in
+        chunks of `chunk` [1]."""
+        call = _Call(step, lengths, chunk, self.ieee)
+        skip = self._down.transform(x, call)
+        x = self._down.convolve(skip, call)
         for stage in self._middle:
-            x = stage.transform(x, seen)
-        x = self._up.transform(torch.cat((x, skip), dim=2), seen)
-        x = self._final(self._up.convolve(x, seen), self.exact)
+            x = stage.transform(x, call)
+        x = self._up.transform(torch.cat((x, skip), dim=2), call)
+        x = self._final(self._up.convolve(x, call), self.ieee)
         y = norm_mish(x.flatten(0, 1), self._final_norm, None, step)
-        return linear_add(y, *self._proj, None, exact=self.exact)
+        return linear_add(y, *self._proj, None, ieee=self.ieee)
+
+    @staticmethod
+    def euler(
+        v: Tensor, x: Tensor, rows: Tensor, strides: Tensor, step: Tensor, guidance: float
+    ) -> None:
+        """As `kernels.euler.euler`."""
+        euler.euler(v, x, rows, strides, step, guidance)
 
 
-def inputs(x: Tensor, mu: Tensor, speaker: Tensor, prompt: Tensor) -> Tensor:
-    """Of `UNet.forward`, as rows: x, mu, prompt [B, mel, T], speaker [B, mel] -> [B, T, 4 mel]."""
-    return torch.cat((x, mu, speaker[..., None].expand_as(x), prompt), dim=1).transpose(1, 2)
-
-
-class _Seen:
+class _Call(NamedTuple):
     """What all layers of a call share."""
 
-    def __init__(self, step: Tensor, lengths: Tensor, chunk: Tensor, exact: bool) -> None:
-        self.step, self.lengths, self.chunk, self.exact = step, lengths, chunk, exact
+    step: Tensor
+    lengths: Tensor
+    chunk: Tensor
+    ieee: bool
 
 
 class _Stage:
@@ -80,52 +77,44 @@ class _Stage:
         self._blocks = [_Block(block) for block in blocks if isinstance(block, TransformerBlock)]
         self._conv = conv(stage[2]) if len(stage) > 2 else None
 
-    def transform(self, x: Tensor, seen: _Seen) -> Tensor:
+    def transform(self, x: Tensor, call: _Call) -> Tensor:
         """x [B, T, C] -> [B, T, C], without the last convolution."""
-        from cosyserve.models.flow.kernels.linear import norm_mish
-
         batch, frames, _ = x.shape
         first, second = self._norms
-        h, direct = self._enter(x, seen.exact).flatten(0, 1).chunk(2, dim=1)
-        h = norm_mish(h, first, self._time, seen.step).view(batch, frames, -1)
+        h, direct = self._enter(x, call.ieee).flatten(0, 1).chunk(2, dim=1)
+        h = norm_mish(h, first, self._time, call.step).view(batch, frames, -1)
         shape = h.shape
-        h = self._again(h, seen.exact)
-        y = norm_mish(h.flatten(0, 1), second, None, seen.step, direct)
+        h = self._again(h, call.ieee)
+        y = norm_mish(h.flatten(0, 1), second, None, call.step, direct)
         for block in self._blocks:
-            y = block(y, shape, seen)
+            y = block(y, shape, call)
         return y.view(shape)
 
-    def convolve(self, x: Tensor, seen: _Seen) -> Tensor:
+    def convolve(self, x: Tensor, call: _Call) -> Tensor:
         assert self._conv
-        return self._conv(x, seen.exact)
+        return self._conv(x, call.ieee)
 
 
 class _Block:
     """A transformer block; query, key and value are one product."""
 
     def __init__(self, block: TransformerBlock) -> None:
-        from cosyserve.models.flow.kernels.norm_linear import normed
-
         attention, forward = block.attn1, block.ff.net
         self._heads = attention.heads
         parts = (attention.to_q.weight, attention.to_k.weight, attention.to_v.weight)
-        self._qkv = normed(norm(block.norm1), torch.cat(parts), None)
+        self._qkv = fold_norm(norm(block.norm1), torch.cat(parts), None)
         self._out = linear(attention.to_out[0])
-        self._widen = normed(norm(block.norm3), *linear(forward["0"].proj))
+        self._widen = fold_norm(norm(block.norm3), *linear(forward["0"].proj))
         self._narrow = linear(forward["2"])
 
-    def __call__(self, x: Tensor, shape: torch.Size, seen: _Seen) -> Tensor:
+    def __call__(self, x: Tensor, shape: torch.Size, call: _Call) -> Tensor:
         """x [B * T, C]."""
-        from cosyserve.models.flow.kernels.chunk_attention import chunk_attention
-        from cosyserve.models.flow.kernels.linear import linear_add
-        from cosyserve.models.flow.kernels.norm_linear import norm_linear
-
-        exact = seen.exact
-        qkv = norm_linear(x, self._qkv, act="none", exact=exact).view(*shape[:2], -1)
-        y = chunk_attention(qkv, seen.lengths, seen.chunk, self._heads, exact=exact)
-        x = linear_add(y.flatten(0, 1), *self._out, x, exact=exact)
-        y = norm_linear(x, self._widen, act="gelu", exact=exact)
-        return linear_add(y, *self._narrow, x, exact=exact)
+        ieee = call.ieee
+        qkv = layer_norm_linear(x, self._qkv, act="none", ieee=ieee).view(*shape[:2], -1)
+        y = chunk_attention(qkv, call.lengths, call.chunk, self._heads, ieee=ieee)
+        x = linear_add(y.flatten(0, 1), *self._out, x, ieee=ieee)
+        y = layer_norm_linear(x, self._widen, act="gelu", ieee=ieee)
+        return linear_add(y, *self._narrow, x, ieee=ieee)
 
 
 def _entering(resnet: ResNet) -> Conv:

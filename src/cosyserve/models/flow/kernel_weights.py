@@ -1,10 +1,11 @@
-"""Weights of the flow's layers, as its kernels take them. Knows no kernel's inside."""
+"""Weights of the flow's layers, as its kernels take them."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-Norm = tuple[Tensor, Tensor, float]  # weight, bias, eps
+from cosyserve.models.flow.kernels.causal_conv import causal_conv
+from cosyserve.models.flow.kernels.linear import Norm
 
 
 class Conv:
@@ -12,13 +13,12 @@ class Conv:
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         """weight [N, C, 3], bias [N]."""
-        self._weight, self._bias = weight.permute(2, 0, 1).contiguous(), bias
+        self._weight = weight.permute(2, 0, 1).contiguous()
+        self._bias = bias
 
-    def __call__(self, x: Tensor, exact: bool) -> Tensor:
+    def __call__(self, x: Tensor, ieee: bool) -> Tensor:
         """x [B, T, C] -> [B, T, N]."""
-        from cosyserve.models.flow.kernels.causal_conv import causal_conv
-
-        return causal_conv(x, self._weight, self._bias, exact=exact)
+        return causal_conv(x, self._weight, self._bias, ieee=ieee)
 
 
 def conv(layer: nn.Module) -> Conv:
@@ -32,9 +32,8 @@ def norm(layer: nn.Module) -> Norm:
 
 
 def bias(layer: nn.Module) -> Tensor:
-    found = layer.bias
-    assert isinstance(found, Tensor)
-    return found
+    assert isinstance(layer.bias, Tensor)
+    return layer.bias
 
 
 def linear(layer: nn.Module | Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,4 @@
-"""Which position may see which, as something to add to attention scores.
-
-Knows no network.
-"""
+"""Which position may see which, as something to add to attention scores."""
 
 from __future__ import annotations
 

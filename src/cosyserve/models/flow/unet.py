@@ -1,19 +1,25 @@
 """The CosyVoice2 flow estimator: a causal U-Net with transformer blocks, one resolution.
 
-Knows no noise schedule and no guidance. All convolutions look left only, so padding on the right
-of a row never reaches its frames; only attention needs to know where rows end.
+All convolutions look left only, so padding on the right of a row never reaches its frames; only
+attention needs to know where rows end.
 Module names are those of the published checkpoint.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.config import UNetConfig
+from cosyserve.models.kernels import kernels_supported
+
+if TYPE_CHECKING:
+    from cosyserve.models.flow.fused_unet import FusedUNet
 
 
 class CausalConv(nn.Conv1d):
@@ -46,8 +52,7 @@ class ResNet(nn.Module):
 
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
         h = self.block1(x) + self.mlp(time)[..., None]
-        y: Tensor = self.block2(h) + self.res_conv(x)
-        return y
+        return self.block2(h) + self.res_conv(x)
 
 
 class Attention(nn.Module):
@@ -65,8 +70,7 @@ class Attention(nn.Module):
             for linear in (self.to_q, self.to_k, self.to_v)
         )
         y = F.scaled_dot_product_attention(q, k, v, bias)
-        out: Tensor = self.to_out[0](y.transpose(1, 2).flatten(2))
-        return out
+        return self.to_out[0](y.transpose(1, 2).flatten(2))
 
 
 class Widening(nn.Module):
@@ -84,8 +88,7 @@ class FeedForward(nn.Module):
         self.net = nn.ModuleDict({"0": Widening(channels), "2": nn.Linear(4 * channels, channels)})
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.net["2"](self.net["0"](x))
-        return y
+        return self.net["2"](self.net["0"](x))
 
 
 class TransformerBlock(nn.Module):
@@ -100,8 +103,7 @@ class TransformerBlock(nn.Module):
     def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """x [B, T, C]."""
         x = x + self.attn1(self.norm1(x), bias)
-        y: Tensor = x + self.ff(self.norm3(x))
-        return y
+        return x + self.ff(self.norm3(x))
 
 
 class Stage(nn.ModuleList):
@@ -123,8 +125,7 @@ class Stage(nn.ModuleList):
         return x.transpose(1, 2)
 
     def convolve(self, x: Tensor) -> Tensor:
-        y: Tensor = self[2](x)
-        return y
+        return self[2](x)
 
 
 class UNet(nn.Module):
@@ -158,7 +159,7 @@ class UNet(nn.Module):
         """
         time = self.time_mlp["linear_1"](time_sinusoid(t, self.channels_in).to(x.dtype))
         time = self.time_mlp["linear_2"](F.silu(time))
-        x = torch.cat((x, mu, speaker[..., None].expand_as(x), prompt), dim=1)
+        x = stack_inputs(x, mu, speaker, prompt)
         down, *middle, up = self._stages()
         skip = down.transform(x, time, bias)
         x = down.convolve(skip)
@@ -166,12 +167,16 @@ class UNet(nn.Module):
             x = stage.transform(x, time, bias)
         x = up.transform(torch.cat((x, skip), dim=1), time, bias)
         x = self.final_block(up.convolve(x))
-        y: Tensor = self.final_proj(x)
-        return y
+        return self.final_proj(x)
 
     def _stages(self) -> list[Stage]:
         stages = (*self.down_blocks, *self.mid_blocks, *self.up_blocks)
         return [stage for stage in stages if isinstance(stage, Stage)]
+
+
+def stack_inputs(x: Tensor, mu: Tensor, speaker: Tensor, prompt: Tensor) -> Tensor:
+    """x, mu, prompt [B, mel, T], speaker [B, mel] -> [B, 4 mel, T]."""
+    return torch.cat((x, mu, speaker[..., None].expand_as(x), prompt), dim=1)
 
 
 def time_sinusoid(t: Tensor, size: int) -> Tensor:
@@ -180,3 +185,15 @@ def time_sinusoid(t: Tensor, size: int) -> Tensor:
     frequency = torch.exp(torch.arange(half, device=t.device) * (-math.log(10000.0) / (half - 1)))
     angle = 1000.0 * t.float()[:, None] * frequency
     return torch.cat((angle.sin(), angle.cos()), dim=-1)
+
+
+def fused_unet(unet: nn.Module, times: Sequence[float]) -> FusedUNet | None:
+    """The U-Net in few launches, where its kernels are quick; `times` of the Euler steps."""
+    if not isinstance(unet, UNet):
+        return None
+    weight = unet.final_proj.weight
+    if not kernels_supported(weight.device) or weight.dtype is not torch.bfloat16:
+        return None
+    from cosyserve.models.flow.fused_unet import FusedUNet
+
+    return FusedUNet(unet, times)

@@ -1,7 +1,7 @@
 """Kernels in Triton's language for a GPU; each has a plain function of `models` as its reference.
 
-Importing this room's files needs the package `triton`, which torch for CUDA brings along; nothing
-else imports them before it has seen that there is a GPU.
+All files with kernels import the package `triton`, which torch for CUDA brings along. Nothing else
+imports them before `kernels_supported` has seen such a GPU, but this file may always be imported.
 """
 
 from functools import cache
@@ -14,14 +14,14 @@ AVAILABLE = find_spec("triton") is not None
 
 
 def kernels_supported(device: torch.device) -> bool:
-    """Whether the kernels are for this GPU: their tiles fill the 227 KiB of shared memory that
-    Hopper has, and Blackwell where it is no workstation's."""
+    """Whether the kernels run on this device: their tiles need the 227 KiB of shared memory of
+    Hopper and of Blackwell in data centers."""
     return AVAILABLE and device.type == "cuda" and _capability(device)[0] in (9, 10)
 
 
 def pdl(tensor: Tensor) -> bool:
     """Whether a launch may begin while the one before it ends (programmatic dependent launch): it
-    then asks for its weights, and waits before it touches anything that another launch touches."""
+    then loads its weights, and waits before it touches anything that another launch touches."""
     return tensor.is_cuda and _capability(tensor.device) >= (9, 0)
 
 

@@ -1,4 +1,4 @@
-"""How the kernels of this room are launched; or only compiled, before they are needed.
+"""Launching kernels; or only compiling them, before they are needed.
 
 Compiling one takes a second or more, and there are a hundred: they are compiled on all cores.
 """
@@ -13,21 +13,23 @@ from contextvars import ContextVar
 from typing import Any
 
 import triton
+import triton.language as tl
 
 _compiling: ContextVar[bool] = ContextVar("compiling", default=False)
 
 
-def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
+def launch(kernel: Any, grid: tuple[int, ...], /, **arguments: Any) -> None:
+    """`arguments` are the kernel's parameters and the options of the launch, all by name."""
     if _compiling.get():
-        kernel.warmup(*args, grid=grid, **options)
+        kernel.warmup(grid=grid, **arguments)
     else:
-        kernel[grid](*args, **options)
+        kernel[grid](**arguments)
 
 
 @contextmanager
 def only_compiled() -> Iterator[None]:
-    """Inside, kernels are not launched: what they would write is not written. Behind it, those that
-    were asked for are compiled. (Before Triton 3.5 one after another.)"""
+    """Inside, `launch` compiles its kernel and writes nothing; behind it, all of them are compiled.
+    (Before Triton 3.5 they are compiled one after another.)"""
     token = _compiling.set(True)
     try:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -39,3 +41,16 @@ def only_compiled() -> Iterator[None]:
                     yield
     finally:
         _compiling.reset(token)
+
+
+@triton.jit
+def prefetch_l2(at):
+    """Brings the 128-byte lines behind these addresses into the L2 cache, without waiting."""
+    tl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1]; mov.b32 $0, 0;",
+        "=r,l",
+        [at.to(tl.uint64)],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )

@@ -16,11 +16,12 @@ def mix(x):
 
 
 @triton.jit
-def begun(seed):
+def hash_seed(seed):
+    """What `hash_counter` begins with."""
     return mix((seed & MASK) ^ mix((((seed >> 32) & MASK) + 0x9E3779B9) & MASK))
 
 
 @triton.jit
-def counted(x, counter):
-    """32 bits in int64, of those of the counters before."""
+def hash_counter(x, counter):
+    """32 bits in int64: those before it, x, hashed with one more counter."""
     return mix(((x * 0x9E3779B1 + counter) & MASK) ^ 0x85EBCA6B)

@@ -1,8 +1,7 @@
 """Speaking while the text still arrives: which ids the LM is fed next.
 
-Knows no tensor and no sampler. Five text ids, fifteen speech ids, and so on; the LM says with
-the fill id that it wants more text. When the text has ended, the rest of it and the task id are
-fed at once and the LM speaks until its end id.
+Five text ids, fifteen speech ids, and so on; with the fill id the LM asks for more text. When the
+text has ended, the rest of it and the task id are fed at once and the LM speaks until its end id.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ TEXT_RUN, SPEECH_RUN = 5, 15
 class Bistream:
     """Ask `feed` for LM input; None means: push text or end it. Then `take` the sampled id."""
 
-    min_tokens = 0  # speech ids before the end may be drawn: nobody knows how much text will come
+    min_tokens = 0  # before the end id is allowed: how much text will come is not known
 
     def __init__(
         self, config: LMConfig, prompt_text: Sequence[int], prompt_speech: Sequence[int]
@@ -27,8 +26,8 @@ class Bistream:
         self.generated: list[int] = []  # fills included
         self._arrived: deque[int] = deque()
         self._ended = False
-        self._speaking = False  # a feed is due
-        self._last = False  # the text is over and fed
+        self._speaking = False  # whether `_input` is to be fed and an id to be drawn
+        self._last = False  # whether all of the text was fed
         self._input = [config.sos]
         self._text = list(prompt_text)
         self._speech = [config.text_vocab + token for token in prompt_speech]

@@ -1,7 +1,7 @@
-"""Drawing step by step: what is known of a row is a line of numbers that the draw itself moves on.
+"""Drawing step by step: the state of a row is a line of numbers, which each draw updates.
 
-Knows no network and no request. A line stays on the device, so that one draw leads to the next
-without anybody looking; `kernels/draw.py` is the same in one launch.
+Lines stay on the device, so that one draw follows the other without waiting for the host;
+`kernels/draw.py` is the same in one launch.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from cosyserve.models.randomness import uniform
 
 # Columns of a line's integers: the id that is fed next (of the LM's vocabulary), positions in the
 # cache, seed, number of the draw, whether the row goes on (1) or is only computed beside others
-# (0), draws before the end id may be drawn, rules of sampling, a bit for each forbidden id behind
+# (0), draws before the end id is allowed, rules of sampling, a bit for each forbidden id behind
 # the speech tokens, and the ids drawn last: draw n at n % MAX_WINDOW.
-TOKEN, LENGTH, SEED, STEP, ACTIVE, LEAST, TOP_K, WINDOW, FORBIDDEN, HISTORY = range(10)
+TOKEN, LENGTH, SEED, STEP, ACTIVE, MIN_TOKENS, TOP_K, WINDOW, FORBIDDEN, HISTORY = range(10)
 INTS = HISTORY + MAX_WINDOW
 TOP_P, MAX_REPEATS = range(2)
 FLOATS = 2
 
 
-def draw(logits: Tensor, ints: Tensor, floats: Tensor, config: LMConfig, most: int) -> Tensor:
+def draw(logits: Tensor, ints: Tensor, floats: Tensor, config: LMConfig, max_top_k: int) -> Tensor:
     """One id per row, of logits [B, classes] and lines ints [B, INTS], floats [B, FLOATS].
 
-    -> float64 [B, 2]: the id (-1: the logits are no numbers) and its log-probability. `most` is at
-    least the largest top_k. Lengths are the caller's.
+    -> float64 [B, 2]: the id (-1: the logits are no numbers) and its log-probability.
+    `max_top_k` is at least the largest top_k. The caller updates the lengths.
     """
     device = logits.device
     seeds, steps, history = ints[:, SEED], ints[:, STEP], ints[:, HISTORY:]
@@ -36,10 +36,10 @@ def draw(logits: Tensor, ints: Tensor, floats: Tensor, config: LMConfig, most: i
     forbidden = torch.zeros_like(logits, dtype=torch.bool)
     special = torch.arange(config.classes - config.speech_tokens, device=device)
     forbidden[:, config.speech_tokens :] = (ints[:, FORBIDDEN, None] >> special & 1).bool()
-    forbidden[:, config.eos] |= steps < ints[:, LEAST]
+    forbidden[:, config.eos] |= steps < ints[:, MIN_TOKENS]
     rules = Rules(floats[:, TOP_P], ints[:, TOP_K], ints[:, WINDOW], floats[:, MAX_REPEATS])
     u1, u2 = uniform(seeds, steps, 0), uniform(seeds, steps, 1)
-    ids = sample(logits, history.gather(1, newest_last), u1, u2, forbidden, rules, most).ids
+    ids = sample(logits, history.gather(1, newest_last), u1, u2, forbidden, rules, max_top_k).ids
     score = logits.gather(1, ids[:, None])[:, 0] - logits.logsumexp(-1)
     sane = logits.isfinite().all(-1)
     active = ints[:, ACTIVE].bool()

@@ -1,17 +1,22 @@
 """The speech LM: Qwen2 over text and speech ids, with a cache that the caller owns.
 
-Knows no sampling, no request and no end of speech: ids in, logits out.
+Ids in, logits out: sampling and the end of speech are the caller's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.config import LMConfig
+from cosyserve.models.kernels import kernels_supported
+
+if TYPE_CHECKING:
+    from cosyserve.models.lm.fused import FusedLM
 
 BLOCK = 64  # rows of weights
 FEW_ROWS = range(3, 17)  # of input; one and two are quick, many pay for the copy
@@ -46,8 +51,9 @@ class KVCache:
 
 
 class Linear(nn.Linear):
-    """A CPU's product of a few rows copies all weights before it uses them, which takes twice as
-    long as reading them. Block by block, the copies stay in the cache."""
+    """A linear layer that multiplies few rows block by block on a CPU: its product copies weights
+    before it uses them, which takes twice as long as reading them unless copies stay in the cache.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.numel() // x.shape[-1]
@@ -70,7 +76,9 @@ class Layer(nn.Module):
 
     def __init__(self, config: LMConfig) -> None:
         super().__init__()
-        self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, config.head_dim
+        self.heads = config.heads
+        self.kv_heads = config.kv_heads
+        self.head_dim = config.head_dim
         kv = config.kv_heads * config.head_dim
         self.attn_norm = nn.RMSNorm(config.hidden, eps=config.norm_eps)
         self.qkv = Linear(config.hidden, config.hidden + 2 * kv)
@@ -95,8 +103,7 @@ class Layer(nn.Module):
         y = y.reshape(batch, self.heads, length, self.head_dim).transpose(1, 2).flatten(2)
         x = x + self.out(y)
         gate, up = self.gate_up(self.mlp_norm(x)).chunk(2, dim=-1)
-        out: Tensor = x + self.down(F.silu(gate) * up)
-        return out
+        return x + self.down(F.silu(gate) * up)
 
 
 @dataclass(frozen=True)
@@ -162,8 +169,7 @@ class SpeechLM(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., hidden] -> float32 [..., classes]."""
-        logits: Tensor = self.head(hidden)
-        return logits.float()
+        return self.head(hidden).float()
 
     def _run(
         self,
@@ -186,5 +192,15 @@ class SpeechLM(nn.Module):
                 cache.keys[index, :, :, :span], cache.values[index, :, :, :span], positions, slots
             )
             x = layer(x, rotary, mask, rows)
-        y: Tensor = self.norm(x)
-        return y
+        return self.norm(x)
+
+
+def fused_lm(lm: SpeechLM, positions: int) -> FusedLM | None:
+    """The LM in few launches, where its kernels are quick: float16 can't hold products before their
+    norm, and float32 has no matrix units."""
+    weight = lm.head.weight
+    if not kernels_supported(weight.device) or weight.dtype is not torch.bfloat16:
+        return None
+    from cosyserve.models.lm.fused import FusedLM
+
+    return FusedLM(lm, positions)

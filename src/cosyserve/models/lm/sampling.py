@@ -1,7 +1,7 @@
 """Repetition-aware nucleus sampling, vectorised over a batch.
 
-Knows no model: logits, the last ids and two uniforms in, one id per row out. Each row has rules of
-its own. No Python branch depends on data, so it can run inside a CUDA graph.
+Logits, the last ids and two uniforms in, one id per row out. Each row has rules of its own. No
+Python branch depends on data, so it can run inside a CUDA graph.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ class Draw(NamedTuple):
     repeats: Tensor  # [B] how often that choice stands in the history window
 
 
-def nucleus(probs: Tensor, rules: Rules, most: int) -> Nucleus:
+def nucleus(probs: Tensor, rules: Rules, max_top_k: int) -> Nucleus:
     """The most likely ids until their mass reaches top_p (the one that crosses it included).
 
-    `most` is at least the largest top_k. Equal probabilities keep the order of their ids: the sort
-    key is (bits of p, -id) in one integer, since non-negative floats order like their bits.
+    `max_top_k` is at least the largest top_k. Equal probabilities keep the order of their ids: the
+    sort key is (bits of p, -id) in one integer, since non-negative floats order like their bits.
     """
     classes = probs.shape[-1]
     rank = torch.arange(classes - 1, -1, -1, device=probs.device)
     key = probs.float().view(torch.int32).long() * classes + rank
-    top = key.topk(min(most, classes), dim=-1).values
+    top = key.topk(min(max_top_k, classes), dim=-1).values
     ids = classes - 1 - top % classes
     chosen = probs.gather(-1, ids)
     before = chosen.double().cumsum(-1) - chosen.double()
-    wanted = torch.arange(ids.shape[-1], device=probs.device) < rules.top_k[:, None]
-    return Nucleus(ids, chosen, (wanted & (before < rules.top_p[:, None])).sum(-1))
+    in_top_k = torch.arange(ids.shape[-1], device=probs.device) < rules.top_k[:, None]
+    return Nucleus(ids, chosen, (in_top_k & (before < rules.top_p[:, None])).sum(-1))
 
 
 def sample(
@@ -69,18 +69,18 @@ def sample(
     u2: Tensor,
     forbidden: Tensor,
     rules: Rules,
-    most: int,
+    max_top_k: int,
 ) -> Draw:
     """One id per row.
 
     logits [B, V]; history [B, >= window] generated ids, newest last, -1 = none; u1, u2 [B]
-    uniforms; forbidden [B, V] or [V] bool: ids that must not be drawn; `most`: as of `nucleus`.
+    uniforms; forbidden [B, V] or [V] bool: ids that must not be drawn; `max_top_k` as of `nucleus`.
     """
     logits = logits.masked_fill(forbidden, float("-inf"))
-    found = nucleus(logits.softmax(-1), rules, most)
-    inside = torch.arange(found.ids.shape[-1], device=logits.device) < found.size[:, None]
-    pick = _inverse_cdf(found.probs * inside, u1)
-    first = found.ids.gather(-1, pick[:, None])
+    likely = nucleus(logits.softmax(-1), rules, max_top_k)
+    inside = torch.arange(likely.ids.shape[-1], device=logits.device) < likely.size[:, None]
+    pick = _inverse_cdf(likely.probs * inside, u1)
+    first = likely.ids.gather(-1, pick[:, None])
     age = torch.arange(history.shape[1] - 1, -1, -1, device=logits.device)
     repeats = ((history == first) & (age < rules.window[:, None])).sum(-1)
     others = logits.scatter(-1, first, float("-inf")).softmax(-1)

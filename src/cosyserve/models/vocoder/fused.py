@@ -1,6 +1,6 @@
 """The HiFT vocoder in few launches, for a GPU. `HiFT` is its reference.
 
-Knows no chunk. Frames are rows of channels throughout, and a kernel writes what the next one reads:
+Frames are rows of channels throughout, and a kernel writes what the next one reads:
 sums in float32, and the activated rows that are multiplied in float16, whose products are as exact
 as those of TF32. Residual blocks of a stage run side by side; their mean is one sum.
 """
@@ -9,40 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cosyserve.models.kernels import kernels_supported
 from cosyserve.models.vocoder.hift import HiFT, ResBlock, Snake, cut
-
-if TYPE_CHECKING:
-    from cosyserve.models.vocoder.kernels.convolution import Activation, Ends, Taps
+from cosyserve.models.vocoder.kernels.convolution import Activation, Ends, Taps, convolve
+from cosyserve.models.vocoder.kernels.excitation import excite
 
 ALIGNED = 8  # channels that are read at once
 
 
-def fused(vocoder: HiFT) -> FusedHiFT | None:
-    """What speaks where the kernels are quick."""
-    weight = vocoder.conv_pre.weight
-    able = kernels_supported(weight.device) and weight.dtype is torch.float32
-    alike = len({len(dilations) for dilations in vocoder.config.dilations}) == 1
-    return FusedHiFT(vocoder) if able and alike else None
-
-
 class FusedHiFT:
     def __init__(self, vocoder: HiFT, dtype: torch.dtype = torch.float16) -> None:
-        """`dtype` of what is multiplied."""
-        from cosyserve.models.vocoder.kernels.convolution import Activation
-
+        """`dtype` is that of the rows and weights that are multiplied."""
         config = vocoder.config
-        self.vocoder, self.dtype = vocoder, dtype
-        self.exact = dtype is torch.float32
+        self.vocoder = vocoder
+        self.dtype = dtype
+        self.ieee = dtype is torch.float32
         self._f0 = [_taps([conv], dtype) for conv in vocoder.f0_predictor.condnet.values()]
         self._elu = Activation("elu")
-        self._pre, self._post = (_taps([c], dtype) for c in (vocoder.conv_pre, vocoder.conv_post))
+        self._pre = _taps([vocoder.conv_pre], dtype)
+        self._post = _taps([vocoder.conv_post], dtype)
         # What each stage's input is activated by, and at last that of the last convolution.
         stages, kernels = len(vocoder.ups), len(config.kernels)
         self._leaky = [Activation("leaky", slope=config.slope) for _ in range(stages)]
@@ -58,8 +47,6 @@ class FusedHiFT:
 
     def f0(self, mel: Tensor, lengths: Tensor | None = None) -> Tensor:
         """As `HiFT.f0`."""
-        from cosyserve.models.vocoder.kernels.convolution import Ends, convolve
-
         lengths = _full(mel, lengths)
         x = self._rows(mel, lengths)
         for taps in self._f0:
@@ -67,15 +54,13 @@ class FusedHiFT:
             active = x.new_empty(
                 *x.shape[:3], taps.bias.shape[1], dtype=torch.float32 if last else self.dtype
             )
-            convolve(x, taps, Ends(lengths, 1), None, active, self._elu, exact=self.exact)
+            convolve(x, taps, Ends(lengths, 1), None, active, self._elu, ieee=self.ieee)
             x = active
-        f0: Tensor = self.vocoder.f0_predictor.classifier(x[0]).abs()
+        f0 = self.vocoder.f0_predictor.classifier(x[0]).abs()
         return cut(f0.transpose(1, 2), lengths, 1)[:, 0]
 
     def source(self, f0: Tensor, seeds: Tensor, firsts: Tensor, before: Tensor) -> Tensor:
         """As `HiFT.source`, with the noise of the absolute samples from `firsts` [B] on."""
-        from cosyserve.models.vocoder.kernels.excitation import excite
-
         mix = self.vocoder.m_source["l_linear"]
         assert isinstance(mix, nn.Linear)
         phases, linear = self.vocoder.phases(f0, before), (mix.weight, mix.bias)
@@ -83,14 +68,12 @@ class FusedHiFT:
 
     def __call__(self, mel: Tensor, source: Tensor, lengths: Tensor | None = None) -> Tensor:
         """As `HiFT.forward`."""
-        from cosyserve.models.vocoder.kernels.convolution import Ends, convolve
-
-        config, exact = self.vocoder.config, self.exact
+        config, ieee = self.vocoder.config, self.ieee
         lengths = _full(mel, lengths)
         spectrum, batch, frames = self._spectrum(source, lengths), *mel[:, 0].shape
         x = mel.new_empty(1, batch, frames, config.base, dtype=self.dtype)
         ends = Ends(lengths, 1)
-        convolve(self._rows(mel, lengths), self._pre, ends, None, x, self._leaky[0], exact=exact)
+        convolve(self._rows(mel, lengths), self._pre, ends, None, x, self._leaky[0], ieee=ieee)
         for i, rate in enumerate(accumulate(config.upsample_rates, int.__mul__)):
             # The STFT has one frame more than the samples need.
             lead = 1 if i == len(self._ups) - 1 else 0
@@ -98,11 +81,11 @@ class FusedHiFT:
             channels = config.base >> i + 1
             # The stage's input and what the source adds to it.
             both = mel.new_empty(2, batch, frames * rate + lead, channels)
-            convolve(x, self._ups[i], ends, both[:1], exact=exact)
+            convolve(x, self._ups[i], ends, both[:1], ieee=ieee)
             if lead:
                 both[0, :, 0] = both[0, :, 2]
             x, y = self._voiced(i, spectrum, both, ends)
-            x, y = self._blocks[i](x, y, ends, exact)
+            x, y = self._blocks[i](x, y, ends, ieee)
             mean = x.new_empty(x[:1].shape, dtype=self.dtype)
             convolve(
                 y,
@@ -113,17 +96,15 @@ class FusedHiFT:
                 self._leaky[i + 1],
                 residual=x,
                 scale=1 / len(x),
-                exact=exact,
+                ieee=ieee,
             )
             x = mean
         y = x.new_empty(*x.shape[:3], config.n_fft + 2, dtype=torch.float32)
-        convolve(x, self._post, ends, y, exact=exact)
+        convolve(x, self._post, ends, y, ieee=ieee)
         return self.vocoder.samples(y[0].transpose(1, 2), lengths * rate + lead)
 
     def _voiced(self, i: int, spectrum: Tensor, both: Tensor, ends: Ends) -> tuple[Tensor, Tensor]:
         """Adds the source -> a stage's rows [1, B, T, C], and activated for each of its blocks."""
-        from cosyserve.models.vocoder.kernels.convolution import convolve
-
         down, source, first = self._downs[i], self._sources[i], self._blocks[i].first
         # Windows that overlap by half are two taps over rows of several frames.
         stride, size = self._strides[i], self._strides[i] * spectrum.shape[2]
@@ -135,11 +116,11 @@ class FusedHiFT:
         )
         added = both[1:]
         y = added.new_empty(added.shape, dtype=self.dtype)
-        convolve(windows, down, ends, added, y, source.first, exact=self.exact)
-        added, y = source(added, y, ends, self.exact)
+        convolve(windows, down, ends, added, y, source.first, ieee=self.ieee)
+        added, y = source(added, y, ends, self.ieee)
         assert first.alpha is not None
         x, z = both[:1], both.new_empty(len(first.alpha), *both.shape[1:], dtype=self.dtype)
-        convolve(y, source.last, ends, x, z, first, residual=both, exact=self.exact)
+        convolve(y, source.last, ends, x, z, first, residual=both, ieee=self.ieee)
         return x, z
 
     def _rows(self, mel: Tensor, lengths: Tensor) -> Tensor:
@@ -150,62 +131,58 @@ class FusedHiFT:
         spectrum = self.vocoder.spectrum(source, lengths).transpose(1, 2)
         before = self._strides[0] // 2
         after = self._strides[0] - 1 - before
-        room = 0, -spectrum.shape[2] % ALIGNED, before, after
-        return F.pad(spectrum.to(self.dtype), room).contiguous()
+        padding = 0, -spectrum.shape[2] % ALIGNED, before, after
+        return F.pad(spectrum.to(self.dtype), padding).contiguous()
 
 
 class _Blocks:
     """Residual blocks side by side."""
 
     def __init__(self, blocks: Iterable[nn.Module], dtype: torch.dtype) -> None:
-        found = [block for block in blocks if isinstance(block, ResBlock)]
-        first, *rest = (_snake(each) for each in zip(*(b.activations1 for b in found), strict=True))
-        inner = [_taps(each, dtype) for each in zip(*(b.convs1 for b in found), strict=True)]
-        *outer, last = zip(*(b.convs2 for b in found), strict=True)
-        between = [_snake(each) for each in zip(*(b.activations2 for b in found), strict=True)]
+        resblocks = [block for block in blocks if isinstance(block, ResBlock)]
+        first, *rest = (
+            _snake(each) for each in zip(*(b.activations1 for b in resblocks), strict=True)
+        )
+        inner = [_taps(each, dtype) for each in zip(*(b.convs1 for b in resblocks), strict=True)]
+        *outer, last = zip(*(b.convs2 for b in resblocks), strict=True)
+        between = [_snake(each) for each in zip(*(b.activations2 for b in resblocks), strict=True)]
         self.first = first
         self._inner = list(zip(inner, between, strict=True))
         self._outer = list(zip((_taps(each, dtype) for each in outer), rest, strict=True))
         self.last = _taps(last, dtype, summed=True)
 
-    def __call__(self, x: Tensor, y: Tensor, ends: Ends, exact: bool) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: Tensor, y: Tensor, ends: Ends, ieee: bool) -> tuple[Tensor, Tensor]:
         """x [1, B, T, C], activated by `first` y [blocks, B, T, C] -> what the last convolution
         adds to, and what it reads."""
-        from cosyserve.models.vocoder.kernels.convolution import convolve
-
         for i, (taps, snake) in enumerate(self._inner):
             z = torch.empty_like(y)
-            convolve(y, taps, ends, None, z, snake, exact=exact)
+            convolve(y, taps, ends, None, z, snake, ieee=ieee)
             y = z
             if i < len(self._outer):
                 taps, snake = self._outer[i]
                 z = torch.empty_like(y)
                 out = x if len(x) == len(y) else x.new_empty(y.shape)
-                convolve(y, taps, ends, out, z, snake, residual=x, exact=exact)
+                convolve(y, taps, ends, out, z, snake, residual=x, ieee=ieee)
                 x, y = out, z
         return x, y
 
 
 def _taps(convs: Sequence[nn.Module], dtype: torch.dtype, *, summed: bool = False) -> Taps:
-    """`summed`: into one result."""
-    from cosyserve.models.vocoder.kernels.convolution import Taps
-
-    found = [_conv(conv) for conv in convs]
-    sizes = [conv.kernel_size[0] for conv in found]
+    """Taps of convolutions side by side; `summed`: their results are added up."""
+    layers = [_conv(conv) for conv in convs]
+    sizes = [conv.kernel_size[0] for conv in layers]
     starts = accumulate(sizes, initial=0)
     plan = [
         (start, size, conv.dilation[0], -int(conv.padding[0]))
-        for start, size, conv in zip(starts, sizes, found, strict=False)
+        for start, size, conv in zip(starts, sizes, layers, strict=False)
     ]
-    bias = torch.stack([_bias(conv) for conv in found])
-    weight = torch.cat([conv.weight.permute(2, 0, 1) for conv in found])
+    bias = torch.stack([_bias(conv) for conv in layers])
+    weight = torch.cat([conv.weight.permute(2, 0, 1) for conv in layers])
     return Taps(_held(weight, dtype), _plan(plan, bias), bias.sum(0, True) if summed else bias)
 
 
 def _phases(up: nn.Module, dtype: torch.dtype) -> Taps:
     """Every rate-th row of a transposed convolution is an ordinary one with every rate-th tap."""
-    from cosyserve.models.vocoder.kernels.convolution import Taps
-
     assert isinstance(up, nn.ConvTranspose1d)
     rate, padding, size = up.stride[0], int(up.padding[0]), up.kernel_size[0]
     weight, plan, start = [], [], 0
@@ -220,8 +197,6 @@ def _phases(up: nn.Module, dtype: torch.dtype) -> Taps:
 
 def _strided(down: nn.Module, dtype: torch.dtype) -> Taps:
     """A convolution over rows of as many frames as it steps over."""
-    from cosyserve.models.vocoder.kernels.convolution import Taps
-
     conv = _conv(down)
     stride, size = conv.stride[0], conv.kernel_size[0]
     weight = F.pad(conv.weight.permute(2, 0, 1), (0, -conv.in_channels % ALIGNED))
@@ -231,8 +206,6 @@ def _strided(down: nn.Module, dtype: torch.dtype) -> Taps:
 
 
 def _snake(snakes: Sequence[nn.Module]) -> Activation:
-    from cosyserve.models.vocoder.kernels.convolution import Activation
-
     return Activation("snake", torch.stack([s.alpha for s in snakes if isinstance(s, Snake)]))
 
 
@@ -255,7 +228,7 @@ def _bias(layer: nn.Conv1d | nn.ConvTranspose1d) -> Tensor:
 
 
 def _full(mel: Tensor, lengths: Tensor | None) -> Tensor:
-    """Lengths where none were given."""
+    """The lengths; without any, all frames of each row."""
     if lengths is None:
         return torch.full_like(mel[:, 0, 0], mel.shape[2], dtype=torch.long)
     return lengths

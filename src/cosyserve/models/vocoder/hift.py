@@ -1,9 +1,9 @@
 """The HiFT vocoder: mel frames in, samples out.
 
-Knows no chunk and no random generator: the phase before the first frame and the noise are given.
-Weight norm is folded into plain weights when a checkpoint is read. Rows of a batch may have
-different lengths: what lies behind a row's end is zeroed before every convolution that could see
-it. Module names are those of the published checkpoint.
+The phase before the first frame and the noise are given by the caller. Weight norm is folded into
+plain weights when a checkpoint is read. Rows of a batch may have different lengths: what lies
+behind a row's end is zeroed before every convolution that could see it. Module names are those of
+the published checkpoint.
 """
 
 from __future__ import annotations
@@ -11,12 +11,17 @@ from __future__ import annotations
 import math
 from functools import cache
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.config import VocoderConfig
+from cosyserve.models.kernels import kernels_supported
+
+if TYPE_CHECKING:
+    from cosyserve.models.vocoder.fused import FusedHiFT
 
 
 class F0Predictor(nn.Module):
@@ -102,8 +107,7 @@ class HiFT(nn.Module):
 
     def f0(self, mel: Tensor, lengths: Tensor | None = None) -> Tensor:
         """[B, mel, T] -> f0 in Hz [B, T], zero behind a row's end."""
-        y: Tensor = self.f0_predictor(mel, lengths)
-        return y
+        return self.f0_predictor(mel, lengths)
 
     def cycles_per_frame(self, f0: Tensor) -> Tensor:
         """f0 [B, T] -> [B, T, harmonics + 1] float64: what each harmonic turns in one frame."""
@@ -212,8 +216,8 @@ def _fourier(n_fft: int, device: torch.device, dtype: torch.dtype) -> tuple[Tens
 
 
 def _overlapped(frames: Tensor, hop: int) -> Tensor:
-    """Frames [B, n, T], each `hop` behind the one before, added up -> [B, (T - 1) * hop + n]. In an
-    order of its own, which a GPU's transposed convolution has not."""
+    """Frames [B, n, T], each `hop` behind the one before, added up -> [B, (T - 1) * hop + n].
+    Always in the same order, which a transposed convolution on a GPU does not promise."""
     batch, size, count = frames.shape
     pieces = -(-size // hop)
     frames = F.pad(frames, (0, 0, 0, pieces * hop - size)).view(batch, pieces, hop, count)
@@ -228,3 +232,15 @@ def cut(x: Tensor, lengths: Tensor | None, rate: int) -> Tensor:
     if lengths is None:
         return x
     return x * (torch.arange(x.shape[2], device=x.device) < (lengths * rate)[:, None])[:, None]
+
+
+def fused_hift(vocoder: HiFT) -> FusedHiFT | None:
+    """The vocoder in few launches, where its kernels are quick."""
+    weight, dilations = vocoder.conv_pre.weight, vocoder.config.dilations
+    if not kernels_supported(weight.device) or weight.dtype is not torch.float32:
+        return None
+    if len({len(block) for block in dilations}) > 1:  # blocks of a stage run side by side
+        return None
+    from cosyserve.models.vocoder.fused import FusedHiFT
+
+    return FusedHiFT(vocoder)

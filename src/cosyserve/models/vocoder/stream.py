@@ -1,6 +1,6 @@
 """Speech sample by sample from mel frames that arrive in pieces.
 
-Knows no flow and no session. A chunk is vocoded in a bounded window: some frames of left context,
+A chunk is vocoded in a bounded window: some frames of left context,
 then the new frames. The last frames of a chunk lack their right context, so their samples are
 held back and cross-faded into the next chunk's. Phase and noise belong to the absolute sample:
 where a chunk begins makes no difference to them.
@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from cosyserve.models.randomness import normal
-from cosyserve.models.vocoder.fused import FusedHiFT
 from cosyserve.models.vocoder.hift import HiFT
+
+if TYPE_CHECKING:
+    from cosyserve.models.vocoder.fused import FusedHiFT
 
 LEFT_FRAMES = 20  # context in front of the first emitted sample
 HELD_FRAMES = 8  # not emitted until more is known: 160 ms
@@ -48,7 +50,15 @@ def begin(vocoder: HiFT, seed: int) -> VocoderState:
     config, device = vocoder.config, vocoder.conv_pre.weight.device
     empty = torch.zeros(0, device=device)
     phase = torch.full((config.harmonics + 1,), torch.nan, dtype=torch.float64, device=device)
-    return VocoderState(empty.view(config.mel, 0), empty, 0, phase, 0, empty, seed)
+    return VocoderState(
+        mel=empty.view(config.mel, 0),
+        f0=empty,
+        start=0,
+        phase=phase,
+        emitted=0,
+        held=empty,
+        seed=seed,
+    )
 
 
 class Windows(NamedTuple):
@@ -84,13 +94,13 @@ def advance(
     voiced = voice(
         vocoder,
         Windows(
-            mel,
-            None if same else torch.tensor(sizes, device=device),
-            f0,
-            torch.tensor([known(state) for state in states], device=device),
-            torch.tensor([state.start for state in states], device=device),
-            torch.stack([state.phase for state in states]),
-            torch.tensor([state.seed for state in states], device=device),
+            mel=mel,
+            lengths=None if same else torch.tensor(sizes, device=device),
+            f0=f0,
+            known=torch.tensor([known(state) for state in states], device=device),
+            start=torch.tensor([state.start for state in states], device=device),
+            phase=torch.stack([state.phase for state in states]),
+            seed=torch.tensor([state.seed for state in states], device=device),
         ),
     )
     return emit(vocoder, states, frames, voiced, final)
@@ -108,7 +118,7 @@ def known(state: VocoderState) -> int:
 
 def voice(vocoder: HiFT, windows: Windows, kernels: FusedHiFT | None = None) -> Voiced:
     """All samples of all windows. Shapes are static and nothing depends on data, so it can be
-    captured as a CUDA graph; `kernels` compute most of it where there are some."""
+    captured as a CUDA graph; `kernels` compute most of it, if given."""
     mel, device = windows.mel, windows.mel.device
     net = kernels or vocoder
     f0 = net.f0(mel, windows.lengths)
@@ -132,7 +142,7 @@ def emit(
     voiced: Voiced,
     final: Sequence[bool],
 ) -> list[tuple[Tensor, VocoderState]]:
-    """What each stream can say of its window."""
+    """The samples of each window that are final, and the stream's next state."""
     return [
         _emit(vocoder, state, mel, f0[: mel.shape[1]], turns, wave, last)
         for state, mel, f0, turns, wave, last in zip(
@@ -166,6 +176,13 @@ def _emit(
     if keep:
         origin = torch.where(phase.isnan(), 0.0, phase)
         phase = (origin + turns[:keep].sum(0)) % 1.0
-    start = state.start + keep
-    rest = VocoderState(window[:, keep:], f0[keep:], start, phase, end - keep, held, state.seed)
+    rest = VocoderState(
+        mel=window[:, keep:],
+        f0=f0[keep:],
+        start=state.start + keep,
+        phase=phase,
+        emitted=end - keep,
+        held=held,
+        seed=state.seed,
+    )
     return samples[:cut], rest

@@ -8,13 +8,13 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.kernels.linear import Tile, fitting, many
+from cosyserve.models.flow.kernels.linear import Tile, is_large, tile_for
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
-from cosyserve.models.kernels.tiles import numbers, tile, times
+from cosyserve.models.kernels.tiles import load_tile, load_vector, times
 
 TILES = Tile(16, 64, 4, 3), Tile(64, 32, 4, 3), Tile(64, 128, 4, 4)
-DEPTH_FEW, DEPTH = 256, 64  # channels per turn of a program's loop
+DEPTH, LARGE_DEPTH = 256, 64  # channels per turn of a program's loop
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -26,7 +26,7 @@ def _causal_conv(
     length,
     size: tl.constexpr,
     outputs: tl.constexpr,
-    exact: tl.constexpr,
+    ieee: tl.constexpr,
     bm: tl.constexpr,
     bn: tl.constexpr,
     bk: tl.constexpr,
@@ -41,10 +41,10 @@ def _causal_conv(
     if pdl:
         gdc_launch_dependents()
     if size <= bk:
-        w0 = tile(weight, n, k, outputs, size, size)
-        w1 = tile(later, n, k, outputs, size, size)
-        w2 = tile(last, n, k, outputs, size, size)
-    b = numbers(bias, n, outputs)
+        w0 = load_tile(weight, n, k, outputs, size, size)
+        w1 = load_tile(later, n, k, outputs, size, size)
+        w2 = load_tile(last, n, k, outputs, size, size)
+    b = load_vector(bias, n, outputs)
     if pdl:
         gdc_wait()
     first = x + row * length * size
@@ -54,16 +54,16 @@ def _causal_conv(
         x1 = _frames(first, t - 1, k, length, size)
         x2 = _frames(first, t, k, length, size)
         # Two sums side by side: a product that waits for another takes its time.
-        more = times(x1, w1, tl.zeros((bm, bn), tl.float32), exact)
-        acc = times(x0, w0, acc, exact) + times(x2, w2, more, exact)
+        more = times(x1, w1, tl.zeros((bm, bn), tl.float32), ieee)
+        acc = times(x0, w0, acc, ieee) + times(x2, w2, more, ieee)
     else:
         turns: tl.constexpr = (size + bk - 1) // bk
         for turn in range(3 * turns):
             tap = turn // turns
             at = (turn % turns) * bk + k
-            found = _frames(first, t + (tap - 2), at, length, size)
-            w = tile(weight + tap * outputs * size, n, at, outputs, size, size)
-            acc = times(found, w, acc, exact)
+            x_tile = _frames(first, t + (tap - 2), at, length, size)
+            w = load_tile(weight + tap * outputs * size, n, at, outputs, size, size)
+            acc = times(x_tile, w, acc, ieee)
     target = out + row * length * outputs + t[:, None] * outputs + n[None, :]
     written = (t < length)[:, None] & (n < outputs)[None, :]
     tl.store(target, acc.to(out.dtype.element_ty), mask=written)
@@ -71,33 +71,33 @@ def _causal_conv(
 
 @triton.jit
 def _frames(x, t, k, length, size: tl.constexpr):
-    """Zero before the first."""
+    """Frames t of x; zero before the first and behind the last."""
     inside = ((t >= 0) & (t < length))[:, None] & (k < size)[None, :]
     return tl.load(x + t[:, None] * size + k[None, :], mask=inside, other=0.0)
 
 
-def causal_conv(x: Tensor, weight: Tensor, bias: Tensor, *, exact: bool) -> Tensor:
+def causal_conv(x: Tensor, weight: Tensor, bias: Tensor, *, ieee: bool) -> Tensor:
     """x [B, T, C], weight [3, N, C] -> [B, T, N]."""
     batch, length, size = x.shape
     outputs = weight.shape[1]
     out = torch.empty(batch, length, outputs, device=x.device, dtype=x.dtype)
-    bm, bn, warps, stages = fitting(batch * length, TILES)
+    bm, bn, warps, stages = tile_for(batch * length, TILES)
     depth = max(16, triton.next_power_of_2(size))
     launch(
         _causal_conv,
         (triton.cdiv(length, bm), batch, triton.cdiv(outputs, bn)),
-        x,
-        weight,
-        bias,
-        out,
-        length,
-        size,
-        outputs,
-        exact,
-        bm,
-        bn,
-        min(depth, DEPTH if many(batch * length) else DEPTH_FEW),
-        pdl(x),
+        x=x,
+        weight=weight,
+        bias=bias,
+        out=out,
+        length=length,
+        size=size,
+        outputs=outputs,
+        ieee=ieee,
+        bm=bm,
+        bn=bn,
+        bk=min(depth, LARGE_DEPTH if is_large(batch * length) else DEPTH),
+        pdl=pdl(x),
         num_warps=warps,
         num_stages=stages,
         launch_pdl=pdl(x),

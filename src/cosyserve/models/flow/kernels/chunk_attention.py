@@ -11,25 +11,16 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.kernels.linear import Tile, fitting, many
+from cosyserve.models.flow.kernels.linear import Tile, is_large, tile_for
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
+from cosyserve.models.kernels.softmax import add_values, weigh_base2
 
 TILES = Tile(64, 128, 4, 2), Tile(64, 128, 4, 2), Tile(64, 64, 4, 3)  # queries, keys
 
 
 @triton.jit
-def weighed(score, scale, top, total):
-    """Of more scores: weights against the highest so far, by what earlier ones fade, that highest
-    one times the scale, and the sum of all weights."""
-    higher = tl.maximum(top, tl.max(score, 1) * scale)
-    weight = tl.exp2(score * scale - higher[:, None])
-    fade = tl.exp2(top - higher)
-    return weight, fade, higher, total * fade + tl.sum(weight, 1)
-
-
-@triton.jit
-def _seen(
+def _turn(
     q,
     keys,
     at,
@@ -42,11 +33,11 @@ def _seen(
     inner: tl.constexpr,
     width: tl.constexpr,
     masked: tl.constexpr,
-    exact: tl.constexpr,
+    ieee: tl.constexpr,
     bk: tl.constexpr,
     bd: tl.constexpr,
 ):
-    """A turn of the softmax, over keys from `at` on: masked, or such as all queries see."""
+    """One turn of the softmax, over keys from `at` on; unless masked, all queries see them."""
     j, d = at + tl.arange(0, bk), tl.arange(0, bd)
     where = keys + j[:, None] * 3 * inner + d[None, :]
     inside = (d < width)[None, :]
@@ -54,19 +45,14 @@ def _seen(
         inside = inside & (j < held)[:, None]
     k = tl.load(where, mask=inside, other=0.0)
     v = tl.load(where + inner, mask=inside, other=0.0)
-    if exact:
+    if ieee:
         score = tl.dot(q.to(tl.float32), tl.trans(k.to(tl.float32)), input_precision="ieee")
     else:
         score = tl.dot(q, tl.trans(k))
     if masked:
         score = tl.where(j[None, :] < ends[:, None], score, float("-inf"))
-    weight, fade, higher, total = weighed(score, scale, top, total)
-    acc *= fade[:, None]
-    if exact:
-        acc = tl.dot(weight, v.to(tl.float32), acc, input_precision="ieee")
-    else:
-        acc = tl.dot(weight.to(v.dtype), v, acc)
-    return higher, total, acc
+    weight, fade, top, total = weigh_base2(score, scale, top, total)
+    return top, total, add_values(acc, weight, fade, v, ieee)
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -80,7 +66,7 @@ def _attend(
     heads: tl.constexpr,
     width: tl.constexpr,
     clear: tl.constexpr,
-    exact: tl.constexpr,
+    ieee: tl.constexpr,
     bq: tl.constexpr,
     bk: tl.constexpr,
     bd: tl.constexpr,
@@ -113,12 +99,12 @@ def _attend(
     if clear:
         first = tl.minimum((begin // step + 1) * step, one_sees) // bk * bk
         for at in range(0, first, bk):
-            top, total, acc = _seen(
-                q, keys, at, ends, held, top, total, acc, scale, inner, width, False, exact, bk, bd
+            top, total, acc = _turn(
+                q, keys, at, ends, held, top, total, acc, scale, inner, width, False, ieee, bk, bd
             )
     for at in range(first, one_sees, bk):
-        top, total, acc = _seen(
-            q, keys, at, ends, held, top, total, acc, scale, inner, width, True, exact, bk, bd
+        top, total, acc = _turn(
+            q, keys, at, ends, held, top, total, acc, scale, inner, width, True, ieee, bk, bd
         )
     acc /= tl.maximum(total, 1e-30)[:, None]
     target = out + row.to(tl.int64) * length * inner + head * width
@@ -130,7 +116,7 @@ def _attend(
 
 
 def chunk_attention(
-    qkv: Tensor, lengths: Tensor, chunk: Tensor, heads: int, *, exact: bool
+    qkv: Tensor, lengths: Tensor, chunk: Tensor, heads: int, *, ieee: bool
 ) -> Tensor:
     """qkv [B, T, 3 * heads * D], lengths [B] >= 1 of the rows, chunk [1] (as long as T or longer:
     all see all) -> [B, T, heads * D], some number behind a row's end. On a GPU a launch of torch's
@@ -138,24 +124,24 @@ def chunk_attention(
     batch, length, columns = qkv.shape
     width = columns // (3 * heads)
     out = torch.empty(batch, length, heads * width, device=qkv.device, dtype=qkv.dtype)
-    bq, bk, warps, stages = fitting(batch * length, TILES)
+    bq, bk, warps, stages = tile_for(batch * length, TILES)
     launch(
         _attend,
         (triton.cdiv(length, bq), batch, heads),
-        qkv,
-        lengths,
-        chunk,
-        out,
-        length,
-        1.0 / (math.sqrt(width) * math.log(2.0)),
-        heads,
-        width,
-        many(batch * length),  # with few, two loops take longer than one with masks
-        exact,
-        bq,
-        bk,
-        max(16, triton.next_power_of_2(width)),
-        pdl(qkv),
+        qkv=qkv,
+        lengths=lengths,
+        chunk=chunk,
+        out=out,
+        length=length,
+        scale=1.0 / (math.sqrt(width) * math.log(2.0)),
+        heads=heads,
+        width=width,
+        clear=is_large(batch * length),  # with fewer, two loops take longer than one with masks
+        ieee=ieee,
+        bq=bq,
+        bk=bk,
+        bd=max(16, triton.next_power_of_2(width)),
+        pdl=pdl(qkv),
         num_warps=warps,
         num_stages=stages,
         launch_pdl=pdl(qkv),

@@ -42,13 +42,13 @@ def _euler(
         other = tl.load(v + free * mel + c, mask=inside, other=0.0).to(tl.float32)
         slope = (1.0 + guidance) * slope - guidance * other
     at = x + (row * mel + c) * length + t
-    found = tl.load(at, mask=inside, other=0.0)
-    found += tl.load(strides + tl.load(step)) * slope
-    tl.store(at, found, mask=inside)
-    told = found.to(rows.dtype.element_ty)
-    tl.store(rows + frame * columns + c, told, mask=inside)
+    moved = tl.load(at, mask=inside, other=0.0)
+    moved += tl.load(strides + tl.load(step)) * slope
+    tl.store(at, moved, mask=inside)
+    rounded = moved.to(rows.dtype.element_ty)
+    tl.store(rows + frame * columns + c, rounded, mask=inside)
     if guided:
-        tl.store(rows + free * columns + c, told, mask=inside)
+        tl.store(rows + free * columns + c, rounded, mask=inside)
 
 
 @triton.jit
@@ -70,21 +70,21 @@ def euler(
     launch(
         _euler,
         (triton.cdiv(length, FRAMES), batch),
-        v,
-        x,
-        rows,
-        strides,
-        step,
-        batch,
-        length,
-        guidance,
-        mel,
-        rows.shape[2],
-        guidance > 0,
-        FRAMES,
-        triton.next_power_of_2(mel),
-        pdl(x),
+        v=v,
+        x=x,
+        rows=rows,
+        strides=strides,
+        step=step,
+        batch=batch,
+        length=length,
+        guidance=guidance,
+        mel=mel,
+        columns=rows.shape[2],
+        guided=guidance > 0,
+        bt=FRAMES,
+        bc=triton.next_power_of_2(mel),
+        pdl=pdl(x),
         num_warps=4,
         launch_pdl=pdl(x),
     )
-    launch(_count, (1,), step, len(strides), pdl(x), num_warps=1, launch_pdl=pdl(x))
+    launch(_count, (1,), step=step, steps=len(strides), pdl=pdl(x), num_warps=1, launch_pdl=pdl(x))

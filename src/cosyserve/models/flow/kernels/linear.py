@@ -1,6 +1,6 @@
 """Linear layers over many rows, with what stands before and behind them in the same launch.
 
-A launch asks for its weights, and waits for the launch before it only then.
+A launch loads its weights before it waits for the launch before it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
-from cosyserve.models.kernels.tiles import numbers, spread, tile, times
+from cosyserve.models.kernels.tiles import load_tile, load_vector, mean_rstd, times
 
 Norm = tuple[Tensor, Tensor, float]  # weight, bias, eps
 
 
 class Tile(NamedTuple):
-    """What a program computes at a time, and with what."""
+    """Rows and columns that a program computes at a time, and its warps and stages."""
 
     rows: int
     columns: int
@@ -29,30 +29,31 @@ class Tile(NamedTuple):
     stages: int
 
 
-Tiles = tuple[Tile, ...]  # for few, some, many and most rows: as measured on an H200
+Tiles = tuple[Tile, ...]  # for small, medium, large and huge numbers of rows
 
-# Rows; most are more than the GPU computes at a time in tiles that are best for many.
-SOME, MANY, MOST = 640, 2048, 8449
+# Rows from which on a call is medium, large and huge, as measured on an H200.
+MEDIUM_ROWS, LARGE_ROWS, HUGE_ROWS = 640, 2048, 8449
 LINEAR_ADD = Tile(16, 128, 8, 1), Tile(64, 32, 8, 1), Tile(64, 128, 4, 4), Tile(128, 256, 8, 3)
-HELD = 1024  # numbers of a sum that a program holds if there are few rows
-LONG_SUMS = Tile(16, 32, 4, 4), Tile(64, 64, 4, 4), *LINEAR_ADD[2:]  # that come in turns
+HELD = 1024  # terms of a sum that a program holds at once, below LARGE_ROWS
+LONG_SUMS = Tile(16, 32, 4, 4), Tile(64, 64, 4, 4), *LINEAR_ADD[2:]  # of more terms than HELD
 NORM_MISH = Tile(4, 0, 4, 1)
-DEPTH = 64  # numbers of a sum per turn with many rows
-AREA = 8192  # of a weight's tile per turn with few
+DEPTH = 64  # terms of a sum per turn of the loop, from LARGE_ROWS on
+AREA = 8192  # of a weight's tile per turn of the loop, below LARGE_ROWS
 
 
-def many(rows: int) -> bool:
-    """Whether what takes longest is products; with fewer rows it is waiting."""
-    return rows >= MANY
+def is_large(rows: int) -> bool:
+    """Whether products take longest; with fewer rows, waiting for memory does."""
+    return rows >= LARGE_ROWS
 
 
-def most(rows: int) -> bool:
-    """Whether they are more than a large GPU takes at a time."""
-    return rows >= MOST
+def is_huge(rows: int) -> bool:
+    """Whether the rows are more than an H200 computes at a time in the tiles for large calls."""
+    return rows >= HUGE_ROWS
 
 
-def fitting(rows: int, tiles: Tiles) -> Tile:
-    return tiles[min(sum(rows >= least for least in (SOME, MANY, MOST)), len(tiles) - 1)]
+def tile_for(rows: int, tiles: Tiles) -> Tile:
+    size = sum(rows >= first for first in (MEDIUM_ROWS, LARGE_ROWS, HUGE_ROWS))
+    return tiles[min(size, len(tiles) - 1)]
 
 
 @triton.jit
@@ -74,7 +75,7 @@ def _linear_add(
     outputs,
     size: tl.constexpr,
     adds: tl.constexpr,
-    exact: tl.constexpr,
+    ieee: tl.constexpr,
     bm: tl.constexpr,
     bn: tl.constexpr,
     bk: tl.constexpr,
@@ -87,14 +88,14 @@ def _linear_add(
     if pdl:
         gdc_launch_dependents()
     if halves:
-        w = tile(weight, n, k, outputs, size, size)
-        w_more = tile(weight, n, bk + k, outputs, size, size)
-    b = numbers(bias, n, outputs)
+        w = load_tile(weight, n, k, outputs, size, size)
+        w_more = load_tile(weight, n, bk + k, outputs, size, size)
+    b = load_vector(bias, n, outputs)
     if pdl:
         gdc_wait()
     if halves:
-        found = tile(x, m, k, rows, size, size)
-        more = tile(x, m, bk + k, rows, size, size)
+        x_tile = load_tile(x, m, k, rows, size, size)
+        more = load_tile(x, m, bk + k, rows, size, size)
     at = m[:, None] * outputs + n[None, :]
     written = (m < rows)[:, None] & (n < outputs)[None, :]
     added = tl.zeros((bm, bn), tl.float32)
@@ -102,12 +103,12 @@ def _linear_add(
         added = tl.load(residual + at, mask=written, other=0.0).to(tl.float32)
     acc = tl.zeros((bm, bn), tl.float32) + b
     if halves:  # two sums side by side: a product that waits for another takes its time
-        acc = times(found, w, acc, exact) + times(more, w_more, added, exact)
+        acc = times(x_tile, w, acc, ieee) + times(more, w_more, added, ieee)
     else:
         for begin in range(0, size, bk):
-            found = tile(x, m, begin + k, rows, size, size)
-            w = tile(weight, n, begin + k, outputs, size, size)
-            acc = times(found, w, acc, exact)
+            x_tile = load_tile(x, m, begin + k, rows, size, size)
+            w = load_tile(weight, n, begin + k, outputs, size, size)
+            acc = times(x_tile, w, acc, ieee)
         acc += added
     tl.store(out + at, acc.to(out.dtype.element_ty), mask=written)
 
@@ -118,36 +119,36 @@ def linear_add(
     bias: Tensor,
     residual: Tensor | None,
     *,
-    exact: bool,
+    ieee: bool,
 ) -> Tensor:
     """residual + x W^T + bias: x [R, K], residual [R, N] -> [R, N]."""
     rows, size = x.shape
     outputs = weight.shape[0]
     out = torch.empty(rows, outputs, device=x.device, dtype=x.dtype)
-    whole = not many(rows) and size <= HELD  # sums in one go
-    bm, bn, warps, stages = fitting(rows, LINEAR_ADD if size <= HELD else LONG_SUMS)
+    whole = not is_large(rows) and size <= HELD  # sums in one go
+    bm, bn, warps, stages = tile_for(rows, LINEAR_ADD if size <= HELD else LONG_SUMS)
     if whole:
         depth = max(16, triton.next_power_of_2(size) // 2)
     else:
-        depth = DEPTH if many(rows) else AREA // bn
+        depth = DEPTH if is_large(rows) else AREA // bn
     launch(
         _linear_add,
         (triton.cdiv(rows, bm), triton.cdiv(outputs, bn)),
-        x,
-        weight,
-        bias,
-        x if residual is None else residual,
-        out,
-        rows,
-        outputs,
-        size,
-        residual is not None,
-        exact,
-        bm,
-        bn,
-        depth,
-        whole,
-        pdl(x),
+        x=x,
+        weight=weight,
+        bias=bias,
+        residual=x if residual is None else residual,
+        out=out,
+        rows=rows,
+        outputs=outputs,
+        size=size,
+        adds=residual is not None,
+        ieee=ieee,
+        bm=bm,
+        bn=bn,
+        bk=depth,
+        halves=whole,
+        pdl=pdl(x),
         num_warps=warps,
         num_stages=stages,
         launch_pdl=pdl(x),
@@ -179,17 +180,17 @@ def _norm_mish(
     k = tl.arange(0, bk)
     if pdl:
         gdc_launch_dependents()
-    factor, addend = numbers(scale, k, size), numbers(shift, k, size)
+    factor, addend = load_vector(scale, k, size), load_vector(shift, k, size)
     if pdl:
         gdc_wait()
-    found = tile(x, m, k, rows, size, stride).to(tl.float32)
+    x_tile = load_tile(x, m, k, rows, size, stride).to(tl.float32)
     wide = (k < size)[None, :]
-    mean, scaling = spread(found, size, eps, wide)
-    y = mish((found - mean) * scaling * factor + addend)
+    mean, scaling = mean_rstd(x_tile, size, eps, wide)
+    y = mish((x_tile - mean) * scaling * factor + addend)
     if timed:
-        y += numbers(table + tl.load(step) * size, k, size)
+        y += load_vector(table + tl.load(step) * size, k, size)
     if adds:
-        y += tile(added, m, k, rows, size, added_stride).to(tl.float32)
+        y += load_tile(added, m, k, rows, size, added_stride).to(tl.float32)
     at = out + m[:, None] * size + k[None, :]
     tl.store(at, y.to(out.dtype.element_ty), mask=(m < rows)[:, None] & wide)
 
@@ -205,23 +206,23 @@ def norm_mish(
     launch(
         _norm_mish,
         (triton.cdiv(rows, bm),),
-        x,
-        norm[0],
-        norm[1],
-        x if table is None else table,
-        step,
-        x if added is None else added,
-        out,
-        rows,
-        x.stride(0),
-        size if added is None else added.stride(0),
-        norm[2],
-        size,
-        table is not None,
-        added is not None,
-        bm,
-        max(16, triton.next_power_of_2(size)),
-        pdl(x),
+        x=x,
+        scale=norm[0],
+        shift=norm[1],
+        table=x if table is None else table,
+        step=step,
+        added=x if added is None else added,
+        out=out,
+        rows=rows,
+        stride=x.stride(0),
+        added_stride=size if added is None else added.stride(0),
+        eps=norm[2],
+        size=size,
+        timed=table is not None,
+        adds=added is not None,
+        bm=bm,
+        bk=max(16, triton.next_power_of_2(size)),
+        pdl=pdl(x),
         num_warps=warps,
         num_stages=stages,
         launch_pdl=pdl(x),

@@ -14,21 +14,21 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.kernels.linear import Norm, Tile, fitting, many, most
+from cosyserve.models.flow.kernels.linear import Norm, Tile, is_huge, is_large, tile_for
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
-from cosyserve.models.kernels.tiles import numbers, spread, tile, times
+from cosyserve.models.kernels.tiles import load_tile, load_vector, mean_rstd, times
 
 TILES = Tile(32, 128, 4, 2), Tile(64, 128, 8, 2), Tile(128, 64, 8, 3), Tile(128, 32, 8, 2)
-WIDE = 256  # columns of x above which smaller tiles fill shared memory and registers
+WIDE = 256  # columns of x above which WIDE_TILES are used: whole rows must fit
 WIDE_TILES = Tile(64, 64, 8, 1), Tile(64, 128, 8, 1), Tile(64, 64, 8, 2)
-NORMALISED = 8  # rows of a program that only normalises
+NORMALIZE_ROWS = 8  # of a program that only normalizes
 PROCESSORS, SHARED = 132, 116_000  # of an H200: how many, and the numbers in 16 bits that one holds
 
 Act = Literal["none", "gelu", "silu"]
 
 
-class Normed(NamedTuple):
+class FoldedLinear(NamedTuple):
     """A linear layer behind a LayerNorm: y = (x W^T - mean sums) / deviation + bias."""
 
     weight: Tensor  # [N, K], times the norm's
@@ -38,17 +38,17 @@ class Normed(NamedTuple):
     eps: float
 
 
-def normed(norm: Norm, weight: Tensor, bias: Tensor | None) -> Normed:
+def fold_norm(norm: Norm, weight: Tensor, bias: Tensor | None) -> FoldedLinear:
     scaled = (weight.float() * norm[0].float()).to(weight.dtype)
     shift = weight.float() @ norm[1].float()
     if bias is not None:
         shift = shift + bias.float()
-    return Normed(scaled, scaled.float().sum(1), shift, shift.to(weight.dtype), norm[2])
+    return FoldedLinear(scaled, scaled.float().sum(1), shift, shift.to(weight.dtype), norm[2])
 
 
 @triton.jit
-def gelu_of(y, exact: tl.constexpr):
-    if exact:
+def gelu(y, ieee: tl.constexpr):
+    if ieee:
         return 0.5 * y * (1.0 + tl.erf(y * 0.7071067811865476))
     # erf as a polynomial that is 1 from 4.2 on: 1e-4 at most beside the truth, at half the price.
     near = tl.minimum(tl.maximum(y, -4.2), 4.2)
@@ -65,7 +65,7 @@ def gelu_of(y, exact: tl.constexpr):
 
 
 @triton.jit
-def _rows_of(
+def _store_rows(
     product,
     mean,
     scaling,
@@ -77,11 +77,11 @@ def _rows_of(
     rows,
     outputs,
     act: tl.constexpr,
-    exact: tl.constexpr,
+    ieee: tl.constexpr,
 ):
     y = (product - mean * sums) * scaling + bias
     if act == "gelu":
-        y = gelu_of(y, exact)
+        y = gelu(y, ieee)
     elif act == "silu":
         y *= tl.sigmoid(y)
     written = (m < rows)[:, None] & (n < outputs)[None, :]
@@ -89,7 +89,7 @@ def _rows_of(
 
 
 @triton.jit(do_not_specialize=["rows", "turns"])
-def _norm_linear(
+def _layer_norm_linear(
     x,
     weight,
     sums,
@@ -101,7 +101,7 @@ def _norm_linear(
     eps,
     size: tl.constexpr,
     act: tl.constexpr,
-    exact: tl.constexpr,
+    ieee: tl.constexpr,
     once: tl.constexpr,
     bm: tl.constexpr,
     bn: tl.constexpr,
@@ -116,57 +116,57 @@ def _norm_linear(
     if pdl:
         gdc_launch_dependents()
     if once:
-        w = tile(weight, n, k, outputs, size, size)
-        s, b = numbers(sums, n, outputs), numbers(bias, n, outputs)
+        w = load_tile(weight, n, k, outputs, size, size)
+        s, b = load_vector(sums, n, outputs), load_vector(bias, n, outputs)
     if pdl:
         gdc_wait()
-    found = tile(x, m, k, rows, size, size)
-    mean, scaling = spread(found.to(tl.float32), size, eps, (k < size)[None, :])
+    x_tile = load_tile(x, m, k, rows, size, size)
+    mean, scaling = mean_rstd(x_tile.to(tl.float32), size, eps, (k < size)[None, :])
     if once:
-        y = times(found, w, nothing, exact)
-        _rows_of(y, mean, scaling, s, b, out, m, n, rows, outputs, act, exact)
+        y = times(x_tile, w, nothing, ieee)
+        _store_rows(y, mean, scaling, s, b, out, m, n, rows, outputs, act, ieee)
     else:
         for turn in range(turns):
             n = first + turn * bn + tl.arange(0, bn)
-            w = tile(weight, n, k, outputs, size, size)
-            s, b = numbers(sums, n, outputs), numbers(bias, n, outputs)
-            y = times(found, w, nothing, exact)
-            _rows_of(y, mean, scaling, s, b, out, m, n, rows, outputs, act, exact)
+            w = load_tile(weight, n, k, outputs, size, size)
+            s, b = load_vector(sums, n, outputs), load_vector(bias, n, outputs)
+            y = times(x_tile, w, nothing, ieee)
+            _store_rows(y, mean, scaling, s, b, out, m, n, rows, outputs, act, ieee)
 
 
-def norm_linear(x: Tensor, layer: Normed, *, act: Act, exact: bool) -> Tensor:
+def layer_norm_linear(x: Tensor, layer: FoldedLinear, *, act: Act, ieee: bool) -> Tensor:
     """LayerNorm, a linear layer and perhaps an activation: x [R, K] -> [R, N]. A program holds
     whole rows, so K should be small: 512 at most."""
     rows, size = x.shape
-    if most(rows) and act == "none":  # the library's product gains more than a launch costs
-        return F.linear(_normalised(x, layer.eps), layer.weight, layer.rounded_bias)
+    if is_huge(rows) and act == "none":  # the library's product gains more than a launch costs
+        return F.linear(_normalized(x, layer.eps), layer.weight, layer.rounded_bias)
     outputs = len(layer.weight)
     out = torch.empty(rows, outputs, device=x.device, dtype=x.dtype)
-    bm, bn, warps, stages = fitting(rows, WIDE_TILES if size > WIDE else TILES)
+    bm, bn, warps, stages = tile_for(rows, WIDE_TILES if size > WIDE else TILES)
     height, width = triton.cdiv(rows, bm), triton.cdiv(outputs, bn)
     bk = max(16, triton.next_power_of_2(size))
-    once = not many(rows)
+    once = not is_large(rows)
     turns = 1 if once else _turns(height, width, SHARED // (bk * (bm + stages * bn)))
     launch(
-        _norm_linear,
+        _layer_norm_linear,
         (height, triton.cdiv(width, turns)),
-        x,
-        layer.weight,
-        layer.sums,
-        layer.bias,
-        out,
-        rows,
-        outputs,
-        turns,
-        layer.eps,
-        size,
-        act,
-        exact,
-        once,
-        bm,
-        bn,
-        bk,
-        pdl(x),
+        x=x,
+        weight=layer.weight,
+        sums=layer.sums,
+        bias=layer.bias,
+        out=out,
+        rows=rows,
+        outputs=outputs,
+        turns=turns,
+        eps=layer.eps,
+        size=size,
+        act=act,
+        ieee=ieee,
+        once=once,
+        bm=bm,
+        bn=bn,
+        bk=bk,
+        pdl=pdl(x),
         num_warps=warps,
         num_stages=stages,
         launch_pdl=pdl(x),
@@ -175,7 +175,7 @@ def norm_linear(x: Tensor, layer: Normed, *, act: Act, exact: bool) -> Tensor:
 
 
 @triton.jit(do_not_specialize=["rows"])
-def _normalise(
+def _normalize(
     x, out, rows, eps, size: tl.constexpr, bm: tl.constexpr, bk: tl.constexpr, pdl: tl.constexpr
 ):
     m = tl.program_id(0) * bm + tl.arange(0, bm)
@@ -183,29 +183,29 @@ def _normalise(
     if pdl:
         gdc_launch_dependents()
         gdc_wait()
-    found = tile(x, m, k, rows, size, size).to(tl.float32)
+    x_tile = load_tile(x, m, k, rows, size, size).to(tl.float32)
     wide = (k < size)[None, :]
-    mean, scaling = spread(found, size, eps, wide)
+    mean, scaling = mean_rstd(x_tile, size, eps, wide)
     at = out + m[:, None] * size + k[None, :]
-    y = ((found - mean) * scaling).to(out.dtype.element_ty)
+    y = ((x_tile - mean) * scaling).to(out.dtype.element_ty)
     tl.store(at, y, mask=(m < rows)[:, None] & wide)
 
 
-def _normalised(x: Tensor, eps: float) -> Tensor:
+def _normalized(x: Tensor, eps: float) -> Tensor:
     """LayerNorm of x [R, K] without weights."""
     rows, size = x.shape
     out = torch.empty_like(x)
     launch(
-        _normalise,
-        (triton.cdiv(rows, NORMALISED),),
-        x,
-        out,
-        rows,
-        eps,
-        size,
-        NORMALISED,
-        max(16, triton.next_power_of_2(size)),
-        pdl(x),
+        _normalize,
+        (triton.cdiv(rows, NORMALIZE_ROWS),),
+        x=x,
+        out=out,
+        rows=rows,
+        eps=eps,
+        size=size,
+        bm=NORMALIZE_ROWS,
+        bk=max(16, triton.next_power_of_2(size)),
+        pdl=pdl(x),
         num_warps=4,
         launch_pdl=pdl(x),
     )

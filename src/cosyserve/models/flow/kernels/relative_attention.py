@@ -15,10 +15,10 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.kernels.chunk_attention import weighed
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
-from cosyserve.models.kernels.tiles import tile, times
+from cosyserve.models.kernels.softmax import weigh_base2
+from cosyserve.models.kernels.tiles import load_tile, times
 
 BLOCK, WARPS, STAGES = 64, 8, 2  # a program's queries, and keys per turn
 
@@ -37,7 +37,7 @@ def _attend(
     scale,
     heads: tl.constexpr,
     width: tl.constexpr,
-    exact: tl.constexpr,
+    ieee: tl.constexpr,
     block: tl.constexpr,
     bd: tl.constexpr,
     pdl: tl.constexpr,
@@ -63,10 +63,10 @@ def _attend(
     if pdl:
         gdc_wait()
     line = qkv + row.to(tl.int64) * length * 3 * inner + head * width
-    q = tile(line, i, d, length, width, 3 * inner)
+    q = load_tile(line, i, d, length, width, 3 * inner)
     q_key = (q.to(tl.float32) + near[None, :]).to(q.dtype)
     q_distance = (q.to(tl.float32) + far[None, :]).to(q.dtype)
-    left = times(q_distance, p, nothing, exact)
+    left = times(q_distance, p, nothing, ieee)
     # Line r of left and right together is block - 1 - r columns ahead of the keys.
     ahead = (block - 1 - at)[:, None]
     turned = (ahead + at[None, :]) % block
@@ -79,16 +79,16 @@ def _attend(
         one_sees = 0
     for first in range(0, one_sees, block):
         j = first + at
-        k = tile(line + inner, j, d, held, width, 3 * inner)
-        v = tile(line + 2 * inner, j, d, held, width, 3 * inner)
+        k = load_tile(line + inner, j, d, held, width, 3 * inner)
+        v = load_tile(line + 2 * inner, j, d, held, width, 3 * inner)
         p = _distances(table, column + first + block, d, reach, inner, width)
-        right = times(q_distance, p, nothing, exact)
+        right = times(q_distance, p, nothing, ieee)
         askew = tl.where(at[None, :] >= ahead, left, right)
         left = right
-        score = times(q_key, k, tl.gather(askew, turned, 1), exact)
+        score = times(q_key, k, tl.gather(askew, turned, 1), ieee)
         score = tl.where(j[None, :] < ends[:, None], score, float("-inf"))
-        weight, fade, top, total = weighed(score, scale, top, total)
-        acc = times(weight.to(v.dtype), tl.trans(v), acc * fade[:, None], exact)
+        weight, fade, top, total = weigh_base2(score, scale, top, total)
+        acc = times(weight.to(v.dtype), tl.trans(v), acc * fade[:, None], ieee)
     acc /= tl.maximum(total, 1e-30)[:, None]
     target = out + row.to(tl.int64) * length * inner + head * width
     tl.store(
@@ -100,7 +100,7 @@ def _attend(
 
 @triton.jit
 def _distances(table, column, d, reach, inner: tl.constexpr, width: tl.constexpr):
-    """Zero where no query stands."""
+    """Columns of the table of distances; zero outside of it."""
     inside = ((column >= 0) & (column < 2 * reach - 1))[:, None] & (d < width)[None, :]
     return tl.load(table + column[:, None] * inner + d[None, :], mask=inside, other=0.0)
 
@@ -112,7 +112,7 @@ def relative_attention(
     lengths: Tensor,
     chunk: int,
     *,
-    exact: bool,
+    ieee: bool,
 ) -> Tensor:
     """qkv [B, T, 3 * heads * D]; biases [heads, D], added to queries that meet a key and to those
     that meet a distance; table [2N - 1, heads * D] of the distances N - 1, ..., -(N - 1), with
@@ -127,21 +127,22 @@ def relative_attention(
     launch(
         _attend,
         (triton.cdiv(length, BLOCK), batch, heads),
-        qkv,
-        *biases,
-        table,
-        lengths,
-        out,
-        length,
-        chunk,
-        reach,
-        1.0 / (math.sqrt(width) * math.log(2.0)),
-        heads,
-        width,
-        exact,
-        BLOCK,
-        max(16, triton.next_power_of_2(width)),
-        pdl(qkv),
+        qkv=qkv,
+        by_key=biases[0],
+        by_distance=biases[1],
+        table=table,
+        lengths=lengths,
+        out=out,
+        length=length,
+        chunk=chunk,
+        reach=reach,
+        scale=1.0 / (math.sqrt(width) * math.log(2.0)),
+        heads=heads,
+        width=width,
+        ieee=ieee,
+        block=BLOCK,
+        bd=max(16, triton.next_power_of_2(width)),
+        pdl=pdl(qkv),
         num_warps=WARPS,
         num_stages=STAGES,
         launch_pdl=pdl(qkv),

@@ -1,6 +1,6 @@
 """Attention of one new position per row over the row's cache, with grouped queries.
 
-Turns query and key by their position, writes key and value to the cache, and attends to all that
+Rotates query and key by their position, writes key and value to the cache, and attends to all that
 the row holds. Keys are split among programs, so that a long row does not wait for one of them.
 """
 
@@ -15,15 +15,16 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
-from cosyserve.models.kernels.launch import launch
-from cosyserve.models.kernels.prefetch import prefetch_l2
+from cosyserve.models.kernels.launch import launch, prefetch_l2
+from cosyserve.models.kernels.softmax import add_values, weigh
 
 GROUP = 16  # query heads of a tile, the fewest that a matrix unit takes
-KEYS, WARPS, STAGES = 128, 4, 2  # per turn of a program's loop; turns whose keys are on their way
+KEYS = 128  # per turn of a program's loop
+WARPS, STAGES = 4, 2
 
 
 @triton.jit
-def _turned(at, where, partner, cos, sin, left, inside):
+def _rotated(at, where, partner, cos, sin, left, inside):
     x = tl.load(at + where, mask=inside, other=0.0).to(tl.float32)
     y = tl.load(at + partner, mask=inside, other=0.0).to(tl.float32)
     return x * cos + tl.where(left, -y, y) * sin
@@ -49,7 +50,7 @@ def _attend(
     width: tl.constexpr,
     group: tl.constexpr,
     splits: tl.constexpr,
-    exact: tl.constexpr,
+    ieee: tl.constexpr,
     pdl: tl.constexpr,
     early: tl.constexpr,
     bg: tl.constexpr,
@@ -59,7 +60,7 @@ def _attend(
     row, kv, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     if pdl:
         gdc_launch_dependents()
-        if early:  # no position that is held is being written
+        if early:  # the launch before this one writes none of the positions that are held
             length = tl.minimum(tl.load(lengths + row * length_stride), span - 1).to(tl.int32)
             for begin in range(split * piece, min(length, (split + 1) * piece), bk):
                 p = tl.minimum(begin + tl.arange(0, bk), length) * width
@@ -78,60 +79,52 @@ def _attend(
     sin = tl.load(angle + half, mask=wide, other=0.0)
     line = qkv + row * (heads + 2 * kv_heads) * width
     query = (kv * group + g)[:, None] * width
-    asked = (g < group)[:, None] & wide[None, :]
-    q = _turned(
+    is_query = (g < group)[:, None] & wide[None, :]
+    q = _rotated(
         line,
         query + d[None, :],
         query + partner[None, :],
         cos[None, :],
         sin[None, :],
         left[None, :],
-        asked,
+        is_query,
     )
-    mine = keys + row.to(tl.int64) * slot_stride + kv * head_stride
-    yours = values + row.to(tl.int64) * slot_stride + kv * head_stride
-    kind = keys.dtype.element_ty
+    row_keys = keys + row.to(tl.int64) * slot_stride + kv * head_stride
+    row_values = values + row.to(tl.int64) * slot_stride + kv * head_stride
+    dtype = keys.dtype.element_ty
     top = tl.full((bg,), float("-inf"), tl.float32)
     total = tl.zeros((bg,), tl.float32)
     acc = tl.zeros((bg, bd), tl.float32)
-    if split == 0:  # the new position itself, which nobody reads from the cache in this launch
+    if split == 0:  # the new position itself, which this launch never reads from the cache
         new = line + (heads + kv) * width
-        k = _turned(new, d, partner, cos, sin, left, wide).to(kind)
-        v = tl.load(new + kv_heads * width + d, mask=wide, other=0.0).to(kind)
-        tl.store(mine + length * width + d, k, mask=wide)
-        tl.store(yours + length * width + d, v, mask=wide)
+        k = _rotated(new, d, partner, cos, sin, left, wide).to(dtype)
+        v = tl.load(new + kv_heads * width + d, mask=wide, other=0.0).to(dtype)
+        tl.store(row_keys + length * width + d, k, mask=wide)
+        tl.store(row_values + length * width + d, v, mask=wide)
         top = tl.sum(q * k.to(tl.float32)[None, :], 1) * scale
         total = tl.full((bg,), 1.0, tl.float32)
         acc += v.to(tl.float32)[None, :]
     for begin in range(split * piece, min(length, (split + 1) * piece), bk):
         p = begin + tl.arange(0, bk)
-        seen = (p < length) & (p < (split + 1) * piece)
+        visible = (p < length) & (p < (split + 1) * piece)
         at = p[:, None] * width + d[None, :]
-        inside = seen[:, None] & wide[None, :]
-        k = tl.load(mine + at, mask=inside, other=0.0)
-        v = tl.load(yours + at, mask=inside, other=0.0)
-        if exact:
+        inside = visible[:, None] & wide[None, :]
+        k = tl.load(row_keys + at, mask=inside, other=0.0)
+        v = tl.load(row_values + at, mask=inside, other=0.0)
+        if ieee:
             score = tl.dot(q, tl.trans(k.to(tl.float32)), input_precision="ieee") * scale
         else:
-            score = tl.dot(q.to(kind), tl.trans(k)) * scale
-        score = tl.where(seen[None, :], score, float("-inf"))
-        higher = tl.maximum(top, tl.max(score, 1))
-        weight = tl.exp(score - higher[:, None])
-        fade = tl.exp(top - higher)
-        total = total * fade + tl.sum(weight, 1)
-        acc *= fade[:, None]
-        if exact:
-            acc = tl.dot(weight, v.to(tl.float32), acc, input_precision="ieee")
-        else:
-            acc = tl.dot(weight.to(kind), v, acc)
-        top = higher
+            score = tl.dot(q.to(dtype), tl.trans(k)) * scale
+        score = tl.where(visible[None, :], score, float("-inf"))
+        weight, fade, top, total = weigh(score, top, total)
+        acc = add_values(acc, weight, fade, v, ieee)
     where = (row * heads + kv * group + g) * splits + split
     if splits == 1:
         acc /= total[:, None]
     else:
         tl.store(stats + 2 * where, top, mask=g < group)
         tl.store(stats + 2 * where + 1, total, mask=g < group)
-    tl.store(out + where[:, None] * width + d[None, :], acc.to(out.dtype.element_ty), mask=asked)
+    tl.store(out + where[:, None] * width + d[None, :], acc.to(out.dtype.element_ty), mask=is_query)
 
 
 def attend(
@@ -145,14 +138,14 @@ def attend(
     span: int,
     splits: int,
     early: bool,
-    exact: bool,
+    ieee: bool,
 ) -> tuple[Tensor, Tensor]:
     """qkv [B, heads + 2 kv_heads, D], rotary [positions, D] (cosines, then sines), lengths [B]:
     positions held so far; keys and values [slots, kv_heads, capacity, D] of one layer. `early`:
-    the launch before this one lets it begin meanwhile.
+    the launch before this one is a kernel of ours, which lets this one begin meanwhile.
 
-    -> values [B, heads, splits, D] and stats [B, heads, splits, 2] for `linear.merge_project`; one
-    split is all there is: values in qkv's type.
+    -> values [B, heads, splits, D] and stats [B, heads, splits, 2] for `linear_few.merge_project`;
+    with one split the values are final, and in qkv's type.
     """
     rows, _, width = qkv.shape
     kv_heads = keys.shape[1]
@@ -163,30 +156,30 @@ def attend(
     launch(
         _attend,
         (rows, kv_heads, splits),
-        qkv,
-        rotary,
-        lengths,
-        keys,
-        values,
-        out,
-        stats,
-        heads,
-        kv_heads,
-        lengths.stride(0),
-        keys.stride(0),
-        keys.stride(1),
-        span,
-        piece,
-        1.0 / math.sqrt(width),
-        width,
-        heads // kv_heads,
-        splits,
-        exact,
-        pdl(qkv),
-        early,
-        max(GROUP, triton.next_power_of_2(heads // kv_heads)),
-        KEYS,
-        max(16, triton.next_power_of_2(width)),
+        qkv=qkv,
+        rotary=rotary,
+        lengths=lengths,
+        keys=keys,
+        values=values,
+        out=out,
+        stats=stats,
+        heads=heads,
+        kv_heads=kv_heads,
+        length_stride=lengths.stride(0),
+        slot_stride=keys.stride(0),
+        head_stride=keys.stride(1),
+        span=span,
+        piece=piece,
+        scale=1.0 / math.sqrt(width),
+        width=width,
+        group=heads // kv_heads,
+        splits=splits,
+        ieee=ieee,
+        pdl=pdl(qkv),
+        early=early,
+        bg=max(GROUP, triton.next_power_of_2(heads // kv_heads)),
+        bk=KEYS,
+        bd=max(16, triton.next_power_of_2(width)),
         num_warps=WARPS,
         num_stages=STAGES,
         launch_pdl=pdl(qkv),

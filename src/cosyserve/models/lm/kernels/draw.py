@@ -1,6 +1,5 @@
-"""A draw in one launch: hash, nucleus, repetition-aware second draw, and the row's line moved on.
-
-`lm/draw.py` is its reference and says what the columns of a line are.
+"""A draw in one launch: hash, nucleus, repetition-aware second draw, and the update of the row's
+line. `lm/draw.py` is its reference and says what the columns of a line are.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from cosyserve.contracts import MAX_WINDOW
 from cosyserve.models.config import LMConfig
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
-from cosyserve.models.kernels.randomness import begun, counted
+from cosyserve.models.kernels.randomness import hash_counter, hash_seed
 from cosyserve.models.lm import draw as reference
 
 TOKEN = tl.constexpr(reference.TOKEN)
@@ -23,7 +22,7 @@ LENGTH = tl.constexpr(reference.LENGTH)
 SEED = tl.constexpr(reference.SEED)
 STEP = tl.constexpr(reference.STEP)
 ACTIVE = tl.constexpr(reference.ACTIVE)
-LEAST = tl.constexpr(reference.LEAST)
+MIN_TOKENS = tl.constexpr(reference.MIN_TOKENS)
 TOP_K = tl.constexpr(reference.TOP_K)
 WINDOW = tl.constexpr(reference.WINDOW)
 FORBIDDEN = tl.constexpr(reference.FORBIDDEN)
@@ -38,33 +37,34 @@ WARPS = 16
 @triton.jit
 def _uniform(seed, step, number):
     """As `randomness.uniform`."""
-    bits = counted(counted(begun(seed), step), number)
+    bits = hash_counter(hash_counter(hash_seed(seed), step), number)
     return bits.to(tl.float64) / 4294967296.0
 
 
 @triton.jit
-def _highest(key, count, kept, most: tl.constexpr, block: tl.constexpr):
-    """The highest `count` of the keys [block], in falling order, then others: [most].
+def _highest(key, count, scratch, max_top_k: tl.constexpr, block: tl.constexpr):
+    """The highest `count` of the keys [block], in falling order, then others:
+    [max_top_k].
 
-    Of the highest keys of `most` groups, the count-th is no higher than the count-th of all keys:
-    what is below it is not looked at. That mostly leaves few enough to be sorted.
+    Of the highest keys of `max_top_k` groups, the count-th is no higher than the count-th of all
+    keys: what is below it is not looked at. That mostly leaves few enough to be sorted.
     """
-    rank = tl.arange(0, most)
-    groups = tl.sort(tl.max(tl.reshape(key, (block // most, most)), 0), descending=True)
-    least = tl.max(tl.where(rank == count - 1, groups, -1), 0)
-    able = (key >= least).to(tl.int32)
-    left = tl.sum(able, 0)
-    if left <= most:
-        tl.store(kept + tl.cumsum(able, 0) - 1, key, mask=able != 0)
+    rank = tl.arange(0, max_top_k)
+    groups = tl.sort(tl.max(tl.reshape(key, (block // max_top_k, max_top_k)), 0), descending=True)
+    threshold = tl.max(tl.where(rank == count - 1, groups, -1), 0)
+    candidate = (key >= threshold).to(tl.int32)
+    left = tl.sum(candidate, 0)
+    if left <= max_top_k:
+        tl.store(scratch + tl.cumsum(candidate, 0) - 1, key, mask=candidate != 0)
         tl.debug_barrier()
-        found = tl.sort(tl.load(kept + rank, mask=rank < left, other=0), descending=True)
+        top = tl.sort(tl.load(scratch + rank, mask=rank < left, other=0), descending=True)
     else:
-        found = tl.zeros((most,), tl.int64)
+        top = tl.zeros((max_top_k,), tl.int64)
         for size in range(count):
             best = tl.max(key, 0)
             key = tl.where(key == best, -1, key)
-            found = tl.where(rank == size, best, found)
-    return found
+            top = tl.where(rank == size, best, top)
+    return top
 
 
 @triton.jit
@@ -74,13 +74,13 @@ def _draw(
     floats,
     outcome,
     slots,
-    kept,
+    scratch,
     classes,
     speech_tokens,
     text_vocab,
     elsewhere: tl.constexpr,
     window: tl.constexpr,
-    most: tl.constexpr,
+    max_top_k: tl.constexpr,
     pdl: tl.constexpr,
     block: tl.constexpr,
 ):
@@ -98,13 +98,13 @@ def _draw(
     there = ids < classes
     x = tl.load(logits + row * classes + ids, mask=there, other=float("-inf"))
     finite = (x > float("-inf")) & (x < float("inf"))
-    insane = tl.sum(tl.where(there & (finite == 0), 1, 0), 0)
+    broken = tl.sum(tl.where(there & (finite == 0), 1, 0), 0)
     highest = tl.max(x, 0)
     partition = highest + tl.log(tl.sum(tl.exp(x - highest), 0))
     raw = x
     special = ids - speech_tokens
     bit = (tl.load(line + FORBIDDEN) >> tl.maximum(special, 0).to(tl.int64)) & 1
-    early = step < tl.load(line + LEAST)
+    early = step < tl.load(line + MIN_TOKENS)
     x = tl.where((special >= 0) & (bit != 0), float("-inf"), x)
     x = tl.where((special == 0) & early, float("-inf"), x)
 
@@ -115,16 +115,16 @@ def _draw(
     key = tl.where(there, key, -1)
     top_k = tl.load(line + TOP_K).to(tl.int32)
     top_p = tl.load(floats + slot * FLOATS + TOP_P)
-    rank = tl.arange(0, most)
-    best = _highest(key, top_k, kept + row * most, most, block)
+    rank = tl.arange(0, max_top_k)
+    best = _highest(key, top_k, scratch + row * max_top_k, max_top_k, block)
     chosen = block - 1 - best % block
     share = (best // block).to(tl.int32).to(tl.float32, bitcast=True).to(tl.float64)
     share = tl.where(rank < top_k, share, 0.0)
     share = tl.where(tl.cumsum(share, 0) - share < top_p, share, 0.0)
     mass = tl.cumsum(share, 0)
     above = mass > _uniform(seed, step, 0) * tl.max(mass, 0)
-    pick = tl.min(tl.where(above, rank, most), 0)
-    pick = tl.where(pick == most, 0, pick)
+    pick = tl.min(tl.where(above, rank, max_top_k), 0)
+    pick = tl.where(pick == max_top_k, 0, pick)
     token = tl.sum(tl.where(rank == pick, chosen, 0), 0)
 
     place = tl.arange(0, window)
@@ -142,8 +142,8 @@ def _draw(
         token = tl.where(other == block, 0, other).to(tl.int64)
 
     score = tl.sum(tl.where(ids == token, raw, 0.0), 0) - partition
-    told = tl.where(insane > 0, -1, token).to(tl.float64)
-    tl.store(outcome + slot * 2, told)
+    reported = tl.where(broken > 0, -1, token).to(tl.float64)
+    tl.store(outcome + slot * 2, reported)
     tl.store(outcome + slot * 2 + 1, score.to(tl.float64))
     if tl.load(line + ACTIVE) != 0:
         tl.store(line + HISTORY + step % window, token)
@@ -160,30 +160,30 @@ def draw(
     outcome: Tensor,
     slots: Tensor | None,
     config: LMConfig,
-    most: int,
+    max_top_k: int,
 ) -> None:
     """Row b of float32 logits [B, classes] belongs to line slots[b], or to line b; then it was fed
     one position, and its length grows. Writes what `draw.draw` returns to the same line of
     `outcome`."""
-    block, most = triton.next_power_of_2(config.classes), triton.next_power_of_2(most)
-    kept = torch.empty(len(logits), most, dtype=torch.long, device=logits.device)
+    block, max_top_k = triton.next_power_of_2(config.classes), triton.next_power_of_2(max_top_k)
+    scratch = torch.empty(len(logits), max_top_k, dtype=torch.long, device=logits.device)
     launch(
         _draw,
         (len(logits),),
-        logits,
-        ints,
-        floats,
-        outcome,
-        ints if slots is None else slots,
-        kept,
-        config.classes,
-        config.speech_tokens,
-        config.text_vocab,
-        slots is not None,
-        MAX_WINDOW,
-        most,
-        pdl(logits),
-        block,
+        logits=logits,
+        ints=ints,
+        floats=floats,
+        outcome=outcome,
+        slots=ints if slots is None else slots,
+        scratch=scratch,
+        classes=config.classes,
+        speech_tokens=config.speech_tokens,
+        text_vocab=config.text_vocab,
+        elsewhere=slots is not None,
+        window=MAX_WINDOW,
+        max_top_k=max_top_k,
+        pdl=pdl(logits),
+        block=block,
         num_warps=WARPS if block > 2048 else 4,
         launch_pdl=pdl(logits),
     )

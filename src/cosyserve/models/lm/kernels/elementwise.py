@@ -1,4 +1,4 @@
-"""What lies between the matrix products of larger batches, one launch each."""
+"""Embedding, norm and gate between the matrix products of larger batches, one launch each."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _embed(ids, table, out, stride, size, pdl: tl.constexpr, block: tl.constexpr
     row = tl.program_id(0)
     k = tl.arange(0, block)
     line = tl.load(ids + row * stride).to(tl.int64) * size
-    found = tl.load(table + line + k, mask=k < size, other=0.0)
-    tl.store(out + row * size + k, found.to(tl.float32), mask=k < size)
+    embedding = tl.load(table + line + k, mask=k < size, other=0.0)
+    tl.store(out + row * size + k, embedding.to(tl.float32), mask=k < size)
 
 
 def embed(ids: Tensor, table: Tensor) -> Tensor:
@@ -33,13 +33,13 @@ def embed(ids: Tensor, table: Tensor) -> Tensor:
     launch(
         _embed,
         (len(ids),),
-        ids,
-        table,
-        out,
-        ids.stride(0),
-        size,
-        pdl(table),
-        triton.next_power_of_2(size),
+        ids=ids,
+        table=table,
+        out=out,
+        stride=ids.stride(0),
+        size=size,
+        pdl=pdl(table),
+        block=triton.next_power_of_2(size),
         num_warps=4,
         launch_pdl=pdl(table),
     )
@@ -67,13 +67,13 @@ def _add_norm(
     if pdl:
         gdc_launch_dependents()
         gdc_wait()
-    found = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    x_row = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     for part in tl.static_range(parts):
-        found += tl.load(delta + part * rows * size + at, mask=inside, other=0.0).to(tl.float32)
+        x_row += tl.load(delta + part * rows * size + at, mask=inside, other=0.0).to(tl.float32)
     if parts:
-        tl.store(x + at, found.to(x.dtype.element_ty), mask=inside)
-    factor = tl.rsqrt(tl.sum(found * found, 0) / size + eps)
-    tl.store(out + at, (found * factor * g).to(out.dtype.element_ty), mask=inside)
+        tl.store(x + at, x_row.to(x.dtype.element_ty), mask=inside)
+    factor = tl.rsqrt(tl.sum(x_row * x_row, 0) / size + eps)
+    tl.store(out + at, (x_row * factor * g).to(out.dtype.element_ty), mask=inside)
 
 
 def add_norm(
@@ -86,16 +86,16 @@ def add_norm(
     launch(
         _add_norm,
         (rows,),
-        x,
-        x if delta is None else delta,
-        scale,
-        out,
-        rows,
-        size,
-        eps,
-        0 if delta is None else len(delta),
-        pdl(x),
-        triton.next_power_of_2(size),
+        x=x,
+        delta=x if delta is None else delta,
+        scale=scale,
+        out=out,
+        rows=rows,
+        size=size,
+        eps=eps,
+        parts=0 if delta is None else len(delta),
+        pdl=pdl(x),
+        block=triton.next_power_of_2(size),
         num_warps=4,
         launch_pdl=pdl(x),
     )
@@ -124,11 +124,11 @@ def gate(x: Tensor) -> Tensor:
     launch(
         _gate,
         (rows, triton.cdiv(size, BLOCK)),
-        x,
-        out,
-        size,
-        pdl(x),
-        BLOCK,
+        x=x,
+        out=out,
+        size=size,
+        pdl=pdl(x),
+        block=BLOCK,
         num_warps=4,
         launch_pdl=pdl(x),
     )

@@ -1,7 +1,7 @@
 """Linear layers of a decoding step of tens of rows, with what stands before and behind them.
 
-Each weight is read once. A launch asks for those of its own before it waits for the launch before
-it, so that they are in the cache when there is something to multiply them with.
+Each weight is read once. A launch prefetches its weights before it waits for the launch before it,
+so that they are in the cache when there is something to multiply them with.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
-from cosyserve.models.kernels.launch import launch
-from cosyserve.models.kernels.prefetch import prefetch_l2
-from cosyserve.models.kernels.tiles import numbers, tile, times
+from cosyserve.models.kernels.launch import launch, prefetch_l2
+from cosyserve.models.kernels.tiles import load_tile, load_vector, times
 
-ROWS = 64  # of a program: as many as the quick matrix units take; others are slower even for few
+ROWS = 64  # of a program: what the quick matrix units take; smaller tiles are slower even for few
 
 
 class Unscaled(NamedTuple):
-    """Of an RMSNorm: what lacks its factor, which is the same for all columns of a row."""
+    """The output of an RMSNorm but for its factor, which is the same for all columns of a row."""
 
     rows: Tensor  # [B, K] times the norm's weights
-    squares: Tensor  # [parts, B] float32: sums before that
+    squares: Tensor  # [parts, B] float32: sums of the squares of the norm's input
 
 
 class Tile(NamedTuple):
-    """Outputs and numbers of their sums that a program takes at a time, and with what."""
+    """Outputs of a program, terms of their sums per turn of its loop, and its warps and stages."""
 
     outputs: int
     depth: int
@@ -45,8 +44,10 @@ LINE = 64  # weights of 128 bytes, which the cache takes at a time
 
 
 @triton.jit
-def _ask(weight, n, first, outputs, size: tl.constexpr, lines: tl.constexpr, line: tl.constexpr):
-    """For a tile of weights: into the cache, nobody waits."""
+def _prefetch_tile(
+    weight, n, first, outputs, size: tl.constexpr, lines: tl.constexpr, line: tl.constexpr
+):
+    """Brings a tile of weights into the L2 cache, without waiting."""
     k = tl.minimum(first + line * tl.arange(0, lines), size - 1)
     prefetch_l2(weight + tl.minimum(n, outputs - 1)[:, None] * size + k[None, :])
 
@@ -69,7 +70,7 @@ def _batch_linear(
     gated: tl.constexpr,
     biased: tl.constexpr,
     adds: tl.constexpr,
-    exact: tl.constexpr,
+    ieee: tl.constexpr,
     bm: tl.constexpr,
     bn: tl.constexpr,
     bk: tl.constexpr,
@@ -84,13 +85,13 @@ def _batch_linear(
     k = tl.arange(0, bk)
     second = weight + outputs * size  # of two matrices, if they are gated
     if pdl:
-        _ask(weight, n, first, outputs, size, lines, line)
+        _prefetch_tile(weight, n, first, outputs, size, lines, line)
         if gated:
-            _ask(second, n, first, outputs, size, lines, line)
+            _prefetch_tile(second, n, first, outputs, size, lines, line)
     if biased:
-        b = numbers(bias, n, outputs)
+        b = load_vector(bias, n, outputs)
     if adds:
-        g = numbers(scale, n, outputs)
+        g = load_vector(scale, n, outputs)
     if pdl:
         gdc_wait()
         gdc_launch_dependents()
@@ -99,15 +100,15 @@ def _batch_linear(
     if adds:
         before = tl.load(residual + at, mask=written, other=0.0)
     if parts:
-        total = tl.sum(tile(squares, tl.arange(0, bp), m, parts, rows, rows), 0)
+        total = tl.sum(load_tile(squares, tl.arange(0, bp), m, parts, rows, rows), 0)
         factor = tl.rsqrt(total / size + eps)[:, None]
     acc = tl.zeros((bm, bn), tl.float32)
     other = tl.zeros((bm, bn), tl.float32)
     for begin in range(first, min(first + piece, size), bk):
-        found = tile(x, m, begin + k, rows, size, size)
-        acc = times(found, tile(weight, n, begin + k, outputs, size, size), acc, exact)
+        x_tile = load_tile(x, m, begin + k, rows, size, size)
+        acc = times(x_tile, load_tile(weight, n, begin + k, outputs, size, size), acc, ieee)
         if gated:
-            other = times(found, tile(second, n, begin + k, outputs, size, size), other, exact)
+            other = times(x_tile, load_tile(second, n, begin + k, outputs, size, size), other, ieee)
     if parts:
         acc *= factor
         other *= factor
@@ -126,47 +127,47 @@ def _batch_linear(
 
 
 def batch_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, *, dtype: torch.dtype, exact: bool
+    x: Tensor, weight: Tensor, bias: Tensor | None, *, dtype: torch.dtype, ieee: bool
 ) -> Tensor:
     """x [B, K] times the weight [N, K] -> [B, N]."""
     out = torch.empty(1, len(x), len(weight), device=x.device, dtype=dtype)
-    _computed(out, x, weight, PLAIN, exact, bias=bias)
+    _launch(out, x, weight, PLAIN, ieee, bias=bias)
     return out[0]
 
 
-def split_linear(x: Tensor, weight: Tensor, splits: int, *, exact: bool) -> Tensor:
-    """The same, its sums in so many parts -> [splits, B, N] in float32."""
+def split_linear(x: Tensor, weight: Tensor, splits: int, *, ieee: bool) -> Tensor:
+    """As `batch_linear`, with the terms of each sum split -> [splits, B, N] in float32."""
     out = torch.empty(splits, len(x), len(weight), device=x.device, dtype=torch.float32)
-    _computed(out, x, weight, PLAIN, exact)
+    _launch(out, x, weight, PLAIN, ieee)
     return out
 
 
 def add_linear(
-    x: Tensor, weight: Tensor, residual: Tensor, scale: Tensor, *, exact: bool
+    x: Tensor, weight: Tensor, residual: Tensor, scale: Tensor, *, ieee: bool
 ) -> Unscaled:
-    """Adds x W^T to the residual [B, N] in float32 -> that behind an RMSNorm with weights `scale`
-    [N], but for its factor."""
+    """Adds x W^T to the residual [B, N] in float32 -> the RMSNorm of that with weights `scale` [N],
+    but for its factor."""
     out = torch.empty(1, len(x), len(weight), device=x.device, dtype=x.dtype)
     parts = triton.cdiv(len(weight), PLAIN.outputs)
     squares = torch.empty(parts, len(x), device=x.device, dtype=torch.float32)
-    _computed(out, x, weight, PLAIN, exact, residual=residual, scale=scale, squares=squares)
+    _launch(out, x, weight, PLAIN, ieee, residual=residual, scale=scale, squares=squares)
     return Unscaled(out[0], squares)
 
 
-def gated_linear(x: Unscaled, eps: float, weight: Tensor, *, exact: bool) -> Tensor:
+def gated_linear(x: Unscaled, eps: float, weight: Tensor, *, ieee: bool) -> Tensor:
     """x [B, K] times the weight [2N, K] -> SiLU of the first half times the second [B, N]."""
     rows, squares = x
     out = torch.empty(1, len(rows), len(weight) // 2, device=rows.device, dtype=rows.dtype)
-    _computed(out, rows, weight, GATED, exact, squares=squares, eps=eps)
+    _launch(out, rows, weight, GATED, ieee, squares=squares, eps=eps)
     return out[0]
 
 
-def _computed(
+def _launch(
     out: Tensor,
     x: Tensor,
     weight: Tensor,
-    tile: Tile,
-    exact: bool,
+    shape: Tile,
+    ieee: bool,
     *,
     bias: Tensor | None = None,
     residual: Tensor | None = None,
@@ -175,36 +176,36 @@ def _computed(
     eps: float = 0.0,
 ) -> None:
     (splits, rows, outputs), size = out.shape, x.shape[1]
-    bn, bk, warps, stages = tile
+    bn, bk, warps, stages = shape
     piece = triton.cdiv(triton.cdiv(size, bk), splits) * bk
     parts = len(squares) if squares is not None and residual is None else 0
     launch(
         _batch_linear,
         (triton.cdiv(outputs, bn), splits),
-        x,
-        weight,
-        weight if bias is None else bias,
-        out if residual is None else residual,
-        weight if scale is None else scale,
-        out if squares is None else squares,
-        out,
-        rows,
-        outputs,
-        eps,
-        size,
-        piece,
-        parts,
-        len(weight) > outputs,
-        bias is not None,
-        residual is not None,
-        exact,
-        ROWS,
-        bn,
-        bk,
-        triton.next_power_of_2(max(1, parts)),
-        triton.next_power_of_2(triton.cdiv(piece, LINE)),
-        LINE,
-        pdl(x),
+        x=x,
+        weight=weight,
+        bias=weight if bias is None else bias,
+        residual=out if residual is None else residual,
+        scale=weight if scale is None else scale,
+        squares=out if squares is None else squares,
+        out=out,
+        rows=rows,
+        outputs=outputs,
+        eps=eps,
+        size=size,
+        piece=piece,
+        parts=parts,
+        gated=len(weight) > outputs,
+        biased=bias is not None,
+        adds=residual is not None,
+        ieee=ieee,
+        bm=ROWS,
+        bn=bn,
+        bk=bk,
+        bp=triton.next_power_of_2(max(1, parts)),
+        lines=triton.next_power_of_2(triton.cdiv(piece, LINE)),
+        line=LINE,
+        pdl=pdl(x),
         num_warps=warps,
         num_stages=stages,
         launch_pdl=pdl(x),

@@ -1,8 +1,7 @@
 """Products of a few rows with a weight matrix, at the speed of the memory.
 
-A program holds its weights in registers and asks for all of them before it waits for the launch
-that computes its input: the memory is never idle. Sums are float32, in an order of their own.
-A matrix may be int8 with a scale per line.
+A program loads all of its weights into registers before it waits for the launch that computes its
+input: the memory is never idle. Sums are float32. A matrix may be int8 with a scale per line.
 """
 
 from __future__ import annotations
@@ -20,23 +19,24 @@ Matrix = tuple[Tensor, Tensor | None]  # [N, K], and [N] float32 if it is int8
 
 LONG = 2048  # columns
 # Outputs and warps of a program, as measured on an H200: plain, gated, with long lines.
-TILES = {False: ((4, 4), (8, 4), (4, 16)), True: ((8, 4), (4, 4), (2, 8))}  # by whether int8
+TILES = (4, 4), (8, 4), (4, 16)
+INT8_TILES = (8, 4), (4, 4), (2, 8)
 
 
 @triton.jit
-def _steps(steps, n, outputs, stepped: tl.constexpr):
-    """What a step of an int8 weight is worth."""
-    if stepped:
-        return tl.load(steps + n, mask=n < outputs, other=0.0)
+def _load_scales(scales, n, outputs, quantized: tl.constexpr):
+    """What an int8 weight of each line is multiplied by; 1 for other weights."""
+    if quantized:
+        return tl.load(scales + n, mask=n < outputs, other=0.0)
     return tl.full(n.shape, 1.0, tl.float32)
 
 
 @triton.jit
-def _norm_linear(
+def _rms_norm_linear(
     x,
-    scale,
+    norm_weight,
     weight,
-    steps,
+    scales,
     bias,
     out,
     size,
@@ -44,7 +44,7 @@ def _norm_linear(
     eps,
     rows: tl.constexpr,
     gated: tl.constexpr,
-    stepped: tl.constexpr,
+    quantized: tl.constexpr,
     biased: tl.constexpr,
     pdl: tl.constexpr,
     bn: tl.constexpr,
@@ -58,32 +58,32 @@ def _norm_linear(
     w = tl.load(at, mask=there, other=0.0)
     if gated:
         up = tl.load(at + outputs * size, mask=there, other=0.0)
-    g = tl.load(scale + k, mask=inside, other=0.0).to(tl.float32)
+    g = tl.load(norm_weight + k, mask=inside, other=0.0).to(tl.float32)
     if biased:
         b = tl.load(bias + n, mask=n < outputs, other=0.0).to(tl.float32)
-    unit = _steps(steps, n, outputs, stepped)
+    unit = _load_scales(scales, n, outputs, quantized)
     if gated:
-        up_unit = _steps(steps + outputs, n, outputs, stepped)
+        up_unit = _load_scales(scales + outputs, n, outputs, quantized)
     if pdl:
         gdc_launch_dependents()
         gdc_wait()
     for row in tl.static_range(rows):
-        found = tl.load(x + row * size + k, mask=inside, other=0.0)
+        x_row = tl.load(x + row * size + k, mask=inside, other=0.0)
         # The norm's factor is the same for all columns: it is applied to the product.
-        factor = tl.rsqrt(tl.sum(found * found, 0) / size + eps)
-        found *= g
-        y = tl.sum(w.to(tl.float32) * found[None, :], 1) * (factor * unit)
+        factor = tl.rsqrt(tl.sum(x_row * x_row, 0) / size + eps)
+        x_row *= g
+        y = tl.sum(w.to(tl.float32) * x_row[None, :], 1) * (factor * unit)
         if gated:
-            other = tl.sum(up.to(tl.float32) * found[None, :], 1) * (factor * up_unit)
+            other = tl.sum(up.to(tl.float32) * x_row[None, :], 1) * (factor * up_unit)
             y = y * tl.sigmoid(y) * other
         if biased:
             y += b
         tl.store(out + row * outputs + n, y.to(out.dtype.element_ty), mask=n < outputs)
 
 
-def norm_linear(
+def rms_norm_linear(
     x: Tensor,
-    scale: Tensor,
+    norm_weight: Tensor,
     eps: float,
     matrix: Matrix,
     bias: Tensor | None,
@@ -93,29 +93,29 @@ def norm_linear(
 ) -> Tensor:
     """RMSNorm of the residual x [B, K] in float32, times the matrix [N, K] -> [B, N]; gated: it is
     [2N, K] and the result SiLU of its first half times the second."""
-    (weight, steps), (rows, size) = matrix, x.shape
+    (weight, scales), (rows, size) = matrix, x.shape
     outputs = weight.shape[0] // (2 if gated else 1)
     out = torch.empty(rows, outputs, device=x.device, dtype=dtype)
     bn, bk, warps = _tile(weight, gated)
     launch(
-        _norm_linear,
+        _rms_norm_linear,
         (triton.cdiv(outputs, bn),),
-        x,
-        scale,
-        weight,
-        weight if steps is None else steps,
-        weight if bias is None else bias,
-        out,
-        size,
-        outputs,
-        eps,
-        rows,
-        gated,
-        steps is not None,
-        bias is not None,
-        pdl(x),
-        bn,
-        bk,
+        x=x,
+        norm_weight=norm_weight,
+        weight=weight,
+        scales=weight if scales is None else scales,
+        bias=weight if bias is None else bias,
+        out=out,
+        size=size,
+        outputs=outputs,
+        eps=eps,
+        rows=rows,
+        gated=gated,
+        quantized=scales is not None,
+        biased=bias is not None,
+        pdl=pdl(x),
+        bn=bn,
+        bk=bk,
         num_warps=warps,
         launch_pdl=pdl(x),
     )
@@ -126,12 +126,12 @@ def norm_linear(
 def _project(
     x,
     weight,
-    steps,
+    scales,
     residual,
     out,
     size,
     outputs,
-    stepped: tl.constexpr,
+    quantized: tl.constexpr,
     rows: tl.constexpr,
     pdl: tl.constexpr,
     bn: tl.constexpr,
@@ -142,39 +142,39 @@ def _project(
     inside = k < size
     there = (n < outputs)[:, None] & inside[None, :]
     w = tl.load(weight + n[:, None] * size + k[None, :], mask=there, other=0.0)
-    unit = _steps(steps, n, outputs, stepped)
+    unit = _load_scales(scales, n, outputs, quantized)
     if pdl:
         gdc_launch_dependents()
         gdc_wait()
     for row in tl.static_range(rows):
         at = row * outputs + n
         before = tl.load(residual + at, mask=n < outputs, other=0.0)
-        found = tl.load(x + row * size + k, mask=inside, other=0.0).to(tl.float32)
-        y = before + tl.sum(w.to(tl.float32) * found[None, :], 1) * unit
+        x_row = tl.load(x + row * size + k, mask=inside, other=0.0).to(tl.float32)
+        y = before + tl.sum(w.to(tl.float32) * x_row[None, :], 1) * unit
         tl.store(out + at, y, mask=n < outputs)
 
 
 def project(x: Tensor, matrix: Matrix, residual: Tensor) -> Tensor:
     """residual + x W^T: x [B, K], matrix [N, K], residual [B, N] in float32 -> [B, N]."""
-    (weight, steps), (rows, size) = matrix, x.shape
+    (weight, scales), (rows, size) = matrix, x.shape
     outputs = weight.shape[0]
     out = torch.empty_like(residual)
     bn, bk, warps = _tile(weight)
     launch(
         _project,
         (triton.cdiv(outputs, bn),),
-        x,
-        weight,
-        weight if steps is None else steps,
-        residual,
-        out,
-        size,
-        outputs,
-        steps is not None,
-        rows,
-        pdl(x),
-        bn,
-        bk,
+        x=x,
+        weight=weight,
+        scales=weight if scales is None else scales,
+        residual=residual,
+        out=out,
+        size=size,
+        outputs=outputs,
+        quantized=scales is not None,
+        rows=rows,
+        pdl=pdl(x),
+        bn=bn,
+        bk=bk,
         num_warps=warps,
         launch_pdl=pdl(x),
     )
@@ -186,12 +186,12 @@ def _merge_project(
     values,
     stats,
     weight,
-    steps,
+    scales,
     residual,
     out,
     heads,
     outputs,
-    stepped: tl.constexpr,
+    quantized: tl.constexpr,
     width: tl.constexpr,
     splits: tl.constexpr,
     rows: tl.constexpr,
@@ -205,7 +205,7 @@ def _merge_project(
     inside = k < size
     there = (n < outputs)[:, None] & inside[None, :]
     w = tl.load(weight + n[:, None] * size + k[None, :], mask=there, other=0.0)
-    unit = _steps(steps, n, outputs, stepped)
+    unit = _load_scales(scales, n, outputs, quantized)
     if pdl:
         gdc_launch_dependents()
         gdc_wait()
@@ -217,20 +217,20 @@ def _merge_project(
         for split in tl.static_range(1, splits):
             top = tl.maximum(top, tl.load(stats + 2 * (line + split), mask=inside, other=0.0))
         total = tl.zeros((bk,), tl.float32)
-        found = tl.zeros((bk,), tl.float32)
+        x_row = tl.zeros((bk,), tl.float32)
         for split in tl.static_range(splits):
             share = tl.exp(tl.load(stats + 2 * (line + split), mask=inside, other=0.0) - top)
             total += share * tl.load(stats + 2 * (line + split) + 1, mask=inside, other=1.0)
             part = values + (line + split) * width + k % width
-            found += share * tl.load(part, mask=inside, other=0.0)
-        found /= total
-        y = before + tl.sum(w.to(tl.float32) * found[None, :], 1) * unit
+            x_row += share * tl.load(part, mask=inside, other=0.0)
+        x_row /= total
+        y = before + tl.sum(w.to(tl.float32) * x_row[None, :], 1) * unit
         tl.store(out + at, y, mask=n < outputs)
 
 
 def merge_project(values: Tensor, stats: Tensor, matrix: Matrix, residual: Tensor) -> Tensor:
-    """The same, of an attention whose keys were split: what `attention.attend` gives."""
-    weight, steps = matrix
+    """As `project`, of an attention whose keys were split: what `decode_attention.attend` gives."""
+    weight, scales = matrix
     rows, heads, splits, width = values.shape
     outputs = weight.shape[0]
     out = torch.empty_like(residual)
@@ -238,21 +238,21 @@ def merge_project(values: Tensor, stats: Tensor, matrix: Matrix, residual: Tenso
     launch(
         _merge_project,
         (triton.cdiv(outputs, bn),),
-        values,
-        stats,
-        weight,
-        weight if steps is None else steps,
-        residual,
-        out,
-        heads,
-        outputs,
-        steps is not None,
-        width,
-        splits,
-        rows,
-        pdl(values),
-        bn,
-        bk,
+        values=values,
+        stats=stats,
+        weight=weight,
+        scales=weight if scales is None else scales,
+        residual=residual,
+        out=out,
+        heads=heads,
+        outputs=outputs,
+        quantized=scales is not None,
+        width=width,
+        splits=splits,
+        rows=rows,
+        pdl=pdl(values),
+        bn=bn,
+        bk=bk,
         num_warps=warps,
         launch_pdl=pdl(values),
     )
@@ -261,7 +261,7 @@ def merge_project(values: Tensor, stats: Tensor, matrix: Matrix, residual: Tenso
 
 def _tile(weight: Tensor, gated: bool = False) -> tuple[int, int, int]:
     """Outputs, columns and warps of a program, which holds whole lines."""
-    plain, double, lengthy = TILES[weight.dtype is torch.int8]
+    plain_tile, gated_tile, long_tile = INT8_TILES if weight.dtype is torch.int8 else TILES
     bk = triton.next_power_of_2(weight.shape[1])
-    bn, warps = double if gated else lengthy if bk > LONG else plain
+    bn, warps = gated_tile if gated else long_tile if bk > LONG else plain_tile
     return bn, bk, warps

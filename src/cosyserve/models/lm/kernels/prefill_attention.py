@@ -1,6 +1,6 @@
 """Attention of pieces of rows' prompts over the rows' caches, with grouped queries.
 
-Two launches: queries and keys are turned by their position and the cache is written, then every
+Two launches: queries and keys are rotated by their position and the cache is written, then every
 position attends to all that its row holds up to itself.
 """
 
@@ -16,12 +16,13 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
+from cosyserve.models.kernels.softmax import add_values, weigh
 
 QUERIES, KEYS = 32, 64  # of a tile, whose queries belong to one row
 
 
 @triton.jit
-def _turn(
+def _rotate(
     qkv,
     rotary,
     slots,
@@ -47,27 +48,27 @@ def _turn(
     half: tl.constexpr = width // 2
     h, d = tl.arange(0, bh)[:, None], tl.arange(0, bd)[None, :]
     line = qkv + row * (heads + 2 * kv_heads) * width + h * width
-    turned = (h < heads + kv_heads) & (d < half)
-    left = tl.load(line + d, mask=turned, other=0.0).to(tl.float32)
-    right = tl.load(line + d + half, mask=turned, other=0.0).to(tl.float32)
+    is_rotated = (h < heads + kv_heads) & (d < half)
+    left = tl.load(line + d, mask=is_rotated, other=0.0).to(tl.float32)
+    right = tl.load(line + d + half, mask=is_rotated, other=0.0).to(tl.float32)
     cos = tl.load(rotary + position * width + d, mask=d < half, other=0.0)
     sin = tl.load(rotary + position * width + half + d, mask=d < half, other=0.0)
-    kind = keys.dtype.element_ty
-    ahead = (left * cos - right * sin).to(kind)
-    behind = (right * cos + left * sin).to(kind)
-    asked = turned & (h < heads)
-    tl.store(line + d, ahead.to(qkv.dtype.element_ty), mask=asked)
-    tl.store(line + d + half, behind.to(qkv.dtype.element_ty), mask=asked)
-    mine = (
+    dtype = keys.dtype.element_ty
+    left_out = (left * cos - right * sin).to(dtype)
+    right_out = (right * cos + left * sin).to(dtype)
+    is_query = is_rotated & (h < heads)
+    tl.store(line + d, left_out.to(qkv.dtype.element_ty), mask=is_query)
+    tl.store(line + d + half, right_out.to(qkv.dtype.element_ty), mask=is_query)
+    cache_at = (
         tl.load(slots + row // bq) * slot_stride + (h - heads) * head_stride + position * width + d
     )
-    known = turned & (h >= heads)
-    tl.store(keys + mine, ahead, mask=known)
-    tl.store(keys + mine + half, behind, mask=known)
+    is_key = is_rotated & (h >= heads)
+    tl.store(keys + cache_at, left_out, mask=is_key)
+    tl.store(keys + cache_at + half, right_out, mask=is_key)
     value = line + kv_heads * width + d
-    tl.store(values + mine, tl.load(value, mask=known, other=0.0).to(kind), mask=known)
-    there = tl.load(value + half, mask=known, other=0.0).to(kind)
-    tl.store(values + mine + half, there, mask=known)
+    tl.store(values + cache_at, tl.load(value, mask=is_key, other=0.0).to(dtype), mask=is_key)
+    there = tl.load(value + half, mask=is_key, other=0.0).to(dtype)
+    tl.store(values + cache_at + half, there, mask=is_key)
 
 
 @triton.jit
@@ -86,7 +87,7 @@ def _attend(
     span,
     scale,
     width: tl.constexpr,
-    exact: tl.constexpr,
+    ieee: tl.constexpr,
     pdl: tl.constexpr,
     bq: tl.constexpr,
     bk: tl.constexpr,
@@ -99,41 +100,33 @@ def _attend(
     i = tl.program_id(0) * bq + tl.arange(0, bq)
     d = tl.arange(0, bd)
     wide = (d < width)[None, :]
-    asked = (i < length)[:, None] & wide
+    is_query = (i < length)[:, None] & wide
     line = qkv + head * width + d[None, :]
-    q = tl.load(line + i[:, None] * (heads + 2 * kv_heads) * width, mask=asked, other=0.0)
+    q = tl.load(line + i[:, None] * (heads + 2 * kv_heads) * width, mask=is_query, other=0.0)
     tile = tl.program_id(0)
     first = tl.load(starts + tile).to(tl.int32)
     position = tl.minimum(first + tl.arange(0, bq), span - 1)
-    mine = tl.load(slots + tile) * slot_stride + (head // (heads // kv_heads)) * head_stride
-    kind = keys.dtype.element_ty
+    cache_at = tl.load(slots + tile) * slot_stride + (head // (heads // kv_heads)) * head_stride
+    dtype = keys.dtype.element_ty
     top = tl.full((bq,), float("-inf"), tl.float32)
     total = tl.zeros((bq,), tl.float32)
     acc = tl.zeros((bq, bd), tl.float32)
     for begin in range(0, tl.max(position, 0) + 1, bk):
         j = begin + tl.arange(0, bk)
-        at = mine + j[:, None] * width + d[None, :]
+        at = cache_at + j[:, None] * width + d[None, :]
         inside = (j < span)[:, None] & wide
         k = tl.load(keys + at, mask=inside, other=0.0)
         v = tl.load(values + at, mask=inside, other=0.0)
-        if exact:
+        if ieee:
             score = tl.dot(q.to(tl.float32), tl.trans(k.to(tl.float32)), input_precision="ieee")
         else:
-            score = tl.dot(q.to(kind), tl.trans(k))
+            score = tl.dot(q.to(dtype), tl.trans(k))
         score = tl.where(j[None, :] <= position[:, None], score * scale, float("-inf"))
-        higher = tl.maximum(top, tl.max(score, 1))
-        weight = tl.exp(score - higher[:, None])
-        fade = tl.exp(top - higher)
-        total = total * fade + tl.sum(weight, 1)
-        acc *= fade[:, None]
-        if exact:
-            acc = tl.dot(weight, v.to(tl.float32), acc, input_precision="ieee")
-        else:
-            acc = tl.dot(weight.to(kind), v, acc)
-        top = higher
+        weight, fade, top, total = weigh(score, top, total)
+        acc = add_values(acc, weight, fade, v, ieee)
     acc /= total[:, None]
     target = out + i[:, None] * heads * width + head * width + d[None, :]
-    tl.store(target, acc.to(out.dtype.element_ty), mask=asked)
+    tl.store(target, acc.to(out.dtype.element_ty), mask=is_query)
 
 
 def attend(
@@ -146,59 +139,59 @@ def attend(
     *,
     heads: int,
     span: int,
-    exact: bool,
+    ieee: bool,
 ) -> Tensor:
     """qkv [T, heads + 2 kv_heads, D] in tiles of QUERIES: tile n belongs to line slots[n] of keys
     and values [slots, kv_heads, capacity, D] of one layer, of which `span` positions are looked at,
     and its positions are those from starts[n] on; rotary [positions, D] (cosines, then sines)
-    -> [T, heads * D]. Turns qkv in place."""
+    -> [T, heads * D]. Rotates qkv in place."""
     length, _, width = qkv.shape
     kv_heads = keys.shape[1]
     out = torch.empty(length, heads * width, device=qkv.device, dtype=qkv.dtype)
     launch(
-        _turn,
+        _rotate,
         (length,),
-        qkv,
-        rotary,
-        slots,
-        starts,
-        keys,
-        values,
-        heads,
-        kv_heads,
-        keys.stride(0),
-        keys.stride(1),
-        span,
-        width,
-        pdl(qkv),
-        QUERIES,
-        triton.next_power_of_2(heads + kv_heads),
-        triton.next_power_of_2(width // 2),
+        qkv=qkv,
+        rotary=rotary,
+        slots=slots,
+        starts=starts,
+        keys=keys,
+        values=values,
+        heads=heads,
+        kv_heads=kv_heads,
+        slot_stride=keys.stride(0),
+        head_stride=keys.stride(1),
+        span=span,
+        width=width,
+        pdl=pdl(qkv),
+        bq=QUERIES,
+        bh=triton.next_power_of_2(heads + kv_heads),
+        bd=triton.next_power_of_2(width // 2),
         num_warps=4,
         launch_pdl=pdl(qkv),
     )
     launch(
         _attend,
         (triton.cdiv(length, QUERIES), heads),
-        qkv,
-        slots,
-        starts,
-        keys,
-        values,
-        out,
-        length,
-        heads,
-        kv_heads,
-        keys.stride(0),
-        keys.stride(1),
-        span,
-        1.0 / math.sqrt(width),
-        width,
-        exact,
-        pdl(qkv),
-        QUERIES,
-        KEYS,
-        max(16, triton.next_power_of_2(width)),
+        qkv=qkv,
+        slots=slots,
+        starts=starts,
+        keys=keys,
+        values=values,
+        out=out,
+        length=length,
+        heads=heads,
+        kv_heads=kv_heads,
+        slot_stride=keys.stride(0),
+        head_stride=keys.stride(1),
+        span=span,
+        scale=1.0 / math.sqrt(width),
+        width=width,
+        ieee=ieee,
+        pdl=pdl(qkv),
+        bq=QUERIES,
+        bk=KEYS,
+        bd=max(16, triton.next_power_of_2(width)),
         num_warps=4,
         num_stages=2,
         launch_pdl=pdl(qkv),

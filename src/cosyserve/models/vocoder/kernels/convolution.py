@@ -1,8 +1,8 @@
 """Convolutions over rows of channels, several of one shape in one launch.
 
 A convolution is a list of taps: a matrix each, for rows that stand a fixed number apart. So are the
-phases of a transposed one, and so is a sum of convolutions. Products read rows that were activated
-when they were written, with zeros behind a sequence's end: no activation is computed twice.
+phases of a transposed one, and so is a sum of convolutions. Rows are activated when they are
+written, with zeros behind a sequence's end: no activation is computed twice.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from cosyserve.models.kernels.launch import launch
 Tile = tuple[int, int, int, int, int]  # rows, columns and depth of products; warps, stages
 LARGE: Tile = (128, 64, 64, 8, 3)
 SMALL: Tile = (64, 64, 64, 4, 4)
-MANY = 264  # programs from which on they are large
+LARGE_PROGRAMS = 264  # from so many programs on, tiles are large
 
 
 @triton.jit
 def snake(x, alpha):
-    """x + sin²(αx) / α. The sine is our own: sin² has the period π, so that no case is special,
-    and none is slow."""
+    """x + sin²(αx) / α. The sine is our own: sin² has the period π, so that no argument needs
+    a special case, which would be slow."""
     z = alpha * x
     turn = z * 0.3183098861837907 + 12582912.0 - 12582912.0  # rounded: 1.5 * 2^23 has no fraction
     r = z - turn * 3.1415927410125732 + turn * 8.742278012618954e-8
@@ -42,7 +42,7 @@ def snake(x, alpha):
 
 @triton.jit
 def _stored(v, dtype: tl.constexpr):
-    if dtype == tl.float16:  # has no room for more
+    if dtype == tl.float16:  # whose largest number is 65504
         v = tl.clamp(v, -65504.0, 65504.0, propagate_nan=tl.PropagateNan.ALL)
     return v.to(dtype)
 
@@ -82,7 +82,7 @@ def _convolve(
     outputs: tl.constexpr,
     spread: tl.constexpr,
     act: tl.constexpr,
-    exact: tl.constexpr,
+    ieee: tl.constexpr,
     pdl: tl.constexpr,
     bm: tl.constexpr,
     bn: tl.constexpr,
@@ -90,7 +90,7 @@ def _convolve(
 ):
     blocks: tl.constexpr = (outputs + bn - 1) // bn
     chunks: tl.constexpr = (size + bk - 1) // bk
-    precision: tl.constexpr = "ieee" if exact else "tf32"
+    precision: tl.constexpr = "ieee" if ieee else "tf32"
     group = tl.program_id(0) // blocks
     n = tl.program_id(0) % blocks * bn + tl.arange(0, bn)
     begin = tl.program_id(1) * bm
@@ -120,10 +120,10 @@ def _convolve(
             if size % bk:
                 inside &= (k < size)[None, :]
                 held &= (k < size)[None, :]
-            found = tl.load(start + at[:, None] * size + k[None, :], mask=inside, other=0.0)
+            x_tile = tl.load(start + at[:, None] * size + k[None, :], mask=inside, other=0.0)
             matrix = weight + (first + tap) * (outputs * size)
             w = tl.load(matrix + n[:, None] * size + k[None, :], mask=held, other=0.0)
-            acc = tl.dot(found, tl.trans(w), acc, input_precision=precision)
+            acc = tl.dot(x_tile, tl.trans(w), acc, input_precision=precision)
     y = acc + tl.load(bias + group * outputs + n, mask=wide, other=0.0)[None, :]
     position = t * spread + phase
     at = position[:, None] * outputs + n[None, :]
@@ -184,7 +184,7 @@ def convolve(
     *,
     residual: Tensor | None = None,
     scale: float = 1.0,
-    exact: bool,
+    ieee: bool,
 ) -> None:
     """Writes scale * (convolution + bias + residual) to `out` and activated to `active`, both with
     zeros behind the ends.
@@ -199,7 +199,7 @@ def convolve(
     size, line = x.shape[3], batch * rows
     length = rows // taps.phases
     bm, bn, bk, warps, stages = LARGE
-    if triton.cdiv(length, bm) * triton.cdiv(outputs, bn) * batch * groups < MANY:
+    if triton.cdiv(length, bm) * triton.cdiv(outputs, bn) * batch * groups < LARGE_PROGRAMS:
         bm, bn, bk, warps, stages = SMALL
     bn = min(bn, max(16, triton.next_power_of_2(outputs)))
     bk = min(bk, max(16, triton.next_power_of_2(size)))
@@ -208,39 +208,39 @@ def convolve(
     launch(
         _convolve,
         (groups * triton.cdiv(outputs, bn), triton.cdiv(length, bm), batch),
-        x,
-        taps.weight,
-        taps.plan,
-        taps.bias,
-        written if residual is None else residual,
-        taps.bias if alpha is None else alpha,
-        ends.lengths,
-        written if out is None else out,
-        written if active is None else active,
-        len(taps.plan) // groups,
-        x.shape[2],
-        x.stride(1) // size,
-        x.stride(0) // size if len(x) > 1 else 0,
-        length,
-        rows,
-        line,
-        terms if groups == 1 else min(1, terms),
-        line if terms > 1 else 0,
-        int(out is not None),
-        0 if active is None else len(active) // (1 if taps.phases > 1 else groups),
-        ends.rate,
-        ends.lead,
-        activation.slope if activation else 0.0,
-        scale,
-        size,
-        outputs,
-        taps.phases,
-        activation.kind if activation else "",
-        exact,
-        pdl(x),
-        bm,
-        bn,
-        bk,
+        x=x,
+        weight=taps.weight,
+        plan=taps.plan,
+        bias=taps.bias,
+        residual=written if residual is None else residual,
+        alpha=taps.bias if alpha is None else alpha,
+        lengths=ends.lengths,
+        out=written if out is None else out,
+        active=written if active is None else active,
+        parts=len(taps.plan) // groups,
+        positions=x.shape[2],
+        stride=x.stride(1) // size,
+        x_line=x.stride(0) // size if len(x) > 1 else 0,
+        length=length,
+        rows=rows,
+        line=line,
+        sums=terms if groups == 1 else min(1, terms),
+        residual_line=line if terms > 1 else 0,
+        keeps=int(out is not None),
+        copies=0 if active is None else len(active) // (1 if taps.phases > 1 else groups),
+        rate=ends.rate,
+        lead=ends.lead,
+        slope=activation.slope if activation else 0.0,
+        scale=scale,
+        size=size,
+        outputs=outputs,
+        spread=taps.phases,
+        act=activation.kind if activation else "",
+        ieee=ieee,
+        pdl=pdl(x),
+        bm=bm,
+        bn=bn,
+        bk=bk,
         num_warps=warps,
         num_stages=stages,
         launch_pdl=pdl(x),

@@ -11,7 +11,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from cosyserve.models.config import VocoderConfig
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
-from cosyserve.models.kernels.randomness import begun, counted
+from cosyserve.models.kernels.randomness import hash_counter, hash_seed
 
 BLOCK = 256
 
@@ -46,10 +46,10 @@ def _excite(
     moved = n + frame // 2  # phases run from the middle of one frame to the middle of the next
     part = (moved % frame + 0.5) / frame
     at = (row * (frames + 1) + moved // frame) * tones
-    bits = counted(begun(tl.load(seeds + row)), tl.load(firsts + row) + n)
+    bits = hash_counter(hash_seed(tl.load(seeds + row)), tl.load(firsts + row) + n)
     y = tl.zeros((block,), tl.float32) + tl.load(bias)
     for pair in tl.static_range((tones + 1) // 2):
-        drawn = counted(bits, pair)
+        drawn = hash_counter(bits, pair)
         radius = tl.sqrt(-2.0 * tl.log(((drawn >> 16).to(tl.float32) + 0.5) / 65536.0))
         angle = (drawn & 0xFFFF).to(tl.float32) * 9.587379924285257e-5
         for half in tl.static_range(2):
@@ -75,25 +75,28 @@ def excite(
 ) -> Tensor:
     """As `HiFT.source`: phases as of `HiFT.phases`, f0 [B, T], seeds of the noise [B], absolute
     numbers of the first samples [B], weight and bias of the mix -> [B, T * frame]."""
+    (starts, slopes), (weight, bias) = phases, linear
     batch, frames = f0.shape
     out = torch.empty(batch, frames * frame, device=f0.device)
     launch(
         _excite,
         (triton.cdiv(frames * frame, BLOCK), batch),
-        *(part.contiguous() for part in phases),
-        f0,
-        seeds,
-        firsts,
-        *linear,
-        out,
-        frames,
-        config.sine_amplitude,
-        config.noise_sigma,
-        config.voiced_above,
-        frame,
-        config.harmonics + 1,
-        pdl(f0),
-        BLOCK,
+        starts=starts.contiguous(),
+        slopes=slopes.contiguous(),
+        f0=f0,
+        seeds=seeds,
+        firsts=firsts,
+        weight=weight,
+        bias=bias,
+        out=out,
+        frames=frames,
+        amplitude=config.sine_amplitude,
+        sigma=config.noise_sigma,
+        above=config.voiced_above,
+        frame=frame,
+        tones=config.harmonics + 1,
+        pdl=pdl(f0),
+        block=BLOCK,
         num_warps=4,
         launch_pdl=pdl(f0),
     )

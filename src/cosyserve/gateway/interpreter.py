@@ -1,7 +1,4 @@
-"""From what a client asks for to what an engine is asked: the model, the voice, the mode.
-
-Knows neither how a text comes nor how its speech travels back.
-"""
+"""Turns the fields of a client's request into a `SpeechRequest`: the model, the voice, the mode."""
 
 from __future__ import annotations
 
@@ -40,15 +37,11 @@ class Interpreter:
 
 
 def _mode(fields: SpeechFields, voice: Voice) -> Mode:
-    """What was asked for, else what the fields and the voice allow."""
+    """The mode that the fields name or imply, else that of the voice."""
     if fields.reference_text and fields.reference_audio is None:
         raise InputError("reference_text is given without reference_audio")
     if fields.instructions.strip():
         if fields.mode not in (None, Mode.INSTRUCT):
             raise InputError(f"instructions need mode 'instruct', not '{fields.mode}'")
         return Mode.INSTRUCT
-    if fields.mode is not None:
-        return fields.mode
-    if not voice.speech_tokens.size:
-        return Mode.PRESET
-    return Mode.ZERO_SHOT if voice.prompt_text else Mode.CROSS_LINGUAL
+    return fields.mode or voice.mode

@@ -1,4 +1,4 @@
-"""Routes: listing, learning, reading and removing voices. Knows no speech."""
+"""Routes: listing, learning, reading and removing voices."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_who_reads_slowly_holds_up_the_engine_and_hears_all(server: Running) -> 
 
 
 def test_who_does_not_read_at_all_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(utterance, "FAREWELL_SECONDS", 0.2)
+    monkeypatch.setattr(utterance, "LAST_EVENT_SECONDS", 0.2)
     with (
         serving(SineEngine(chunks=100, chunk_tokens=100), Limits(seconds=0.7)) as server,
         talking(server.url, max_queue=1) as talk,
@@ -119,7 +119,7 @@ def test_who_does_not_read_at_all_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_who_reads_no_refusals_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cosyserve.gateway.websocket.connection.FAREWELL_SECONDS", 0.2)
+    monkeypatch.setattr("cosyserve.gateway.websocket.connection.LAST_EVENT_SECONDS", 0.2)
     empty_message = b"\x81\x80" + b"\0" * 4  # masked
     with (
         serving(limits=Limits(idle_seconds=0.7)) as server,

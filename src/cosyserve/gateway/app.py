@@ -19,11 +19,11 @@ from cosyserve.gateway.keys import Keys
 from cosyserve.gateway.known_voices import KnownVoices
 from cosyserve.gateway.limits import Gate, Guard, Limits
 from cosyserve.gateway.metrics import Metrics
-from cosyserve.gateway.references import References
 from cosyserve.gateway.trace import Ledger, Trace
 from cosyserve.gateway.websocket import connection
 from cosyserve.gateway.websocket.connections import Connections
 from cosyserve.gateway.websocket.utterance import UtteranceContext
+from cosyserve.voices.learned import LearnedVoices
 from cosyserve.voices.store import VoiceStore
 
 
@@ -38,8 +38,8 @@ def create_app(
     ledger = Ledger(metrics)
     known_voices = KnownVoices(engine, store)
     decoder = Decoder()
-    references = References(engine, decoder, limits.voice_cache_bytes)
-    interpreter = Interpreter(engine, known_voices, references)
+    learned_voices = LearnedVoices(limits.voice_cache_bytes)
+    interpreter = Interpreter(engine, known_voices, learned_voices, decoder)
     context = UtteranceContext(engine, interpreter, limits, gate, ledger)
     app = FastAPI(
         title="cosyserve",

@@ -30,7 +30,7 @@ from cosyserve.engine.scheduling.lm_requests import SEGMENT_SEEDS, LMTask, quest
 from cosyserve.engine.scheduling.scheduler import POSITIONS, SILENCE
 from cosyserve.errors import CosyError, InputError, WorkerError
 from cosyserve.text.numbers import Reader, read_numbers
-from cosyserve.voices.enroll import check_fits
+from cosyserve.voices.fits import check_fits
 
 PATIENCE = 60.0  # seconds without a token or a chunk, after which a backend counts as stuck
 
@@ -127,7 +127,7 @@ class SplitEngine:
     def _plan(self, request: SpeechRequest) -> list[LMTask]:
         if request.mode is Mode.CONVERT or not isinstance(request.text, str):
             raise InputError("neither 'convert' nor text in pieces is possible with this engine")
-        check_fits(request.voice, self.model)
+        check_fits(request.voice, self.model.config.voice_format)
         asked = questions(
             self.model.config, self._tokenizer, request, request.text, POSITIONS, self._read
         )

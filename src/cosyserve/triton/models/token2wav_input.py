@@ -14,7 +14,8 @@ from cosyserve.triton import vocabulary
 from cosyserve.triton.models.base import Request
 from cosyserve.triton.streams import content
 from cosyserve.voices import file as voice_file
-from cosyserve.voices.enroll import PROMPT_RATE, check_fits, enroll
+from cosyserve.voices.enroll import PROMPT_RATE, enroll
+from cosyserve.voices.fits import check_fits
 from cosyserve.voices.learned import LearnedVoices
 from cosyserve.voices.shipped import describe
 
@@ -86,5 +87,5 @@ class Wishes:
         return self._fitting(voice_file.from_bytes(data, "voice"))
 
     def _fitting(self, voice: Voice) -> Voice:
-        check_fits(voice, self._model)
+        check_fits(voice, self._model.config.voice_format)
         return voice

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from cosyserve.audio import prompt_mel, resample, speaker_fbank, whisper_log_mel
+from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.contracts import (
     FRAMES_PER_TOKEN,
     MAX_PROMPT_SECONDS,
@@ -19,13 +20,13 @@ from cosyserve.contracts import (
     Voice,
 )
 from cosyserve.errors import VoiceError
+from cosyserve.models.config import EncoderConfig
 
 if TYPE_CHECKING:  # `voice_from_features` needs no torch
     from cosyserve.checkpoints.model import Model
 
-PROMPT_RATE = 16_000  # what the speech tokenizer and the speaker encoder listen to
 MIN_SECONDS = 0.5
-GRID = 25
+GRID = EncoderConfig().chunk
 FIRST_HOP = 10  # tokens: with a flow prompt of 15 mod 25
 
 
@@ -43,7 +44,7 @@ def enroll(model: Model, recording: Recording, *, keep_audio: bool = False) -> V
     """The voice of a recording of 0.5 to 30 s, in which its text is said ("" = unknown)."""
     check_recording(recording)
     tokenizer, speaker = model.need_prompt_encoders()
-    narrow = resample(recording.samples, recording.rate, PROMPT_RATE)
+    narrow = resample(recording.samples, recording.rate, SPEECH_RATE)
     tokens, embedding = tokenizer(whisper_log_mel(narrow)), speaker(speaker_fbank(narrow))
     voice = voice_from_features(model.config, recording, tokens, embedding)
     return replace(voice, source=recording.samples) if keep_audio else voice

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import MAX_SPEED, MIN_SPEED, Recording, Voice
 from cosyserve.errors import InputError
@@ -14,7 +15,7 @@ from cosyserve.triton import vocabulary
 from cosyserve.triton.models.base import Request
 from cosyserve.triton.streams import content
 from cosyserve.voices import file as voice_file
-from cosyserve.voices.enroll import PROMPT_RATE, enroll
+from cosyserve.voices.enroll import enroll
 from cosyserve.voices.fits import check_fits
 from cosyserve.voices.learned import LearnedVoices
 from cosyserve.voices.shipped import describe
@@ -64,7 +65,7 @@ class Wishes:
             return await self._learned.get("voice", data, learn=lambda: self._unpack(data))
         wave = request.wave()
         if wave is not None:
-            recording = Recording(wave, PROMPT_RATE)
+            recording = Recording(wave, SPEECH_RATE)
             return await self._learned.get(
                 "recording",
                 wave.tobytes(),

@@ -6,13 +6,14 @@ import asyncio
 
 import numpy as np
 
+from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Floats, Recording, Voice
 from cosyserve.triton import vocabulary
 from cosyserve.triton.models.backends import ask, output
 from cosyserve.triton.models.base import Outputs, Request
 from cosyserve.voices import file as voice_file
-from cosyserve.voices.enroll import PROMPT_RATE, check_recording, voice_from_features
+from cosyserve.voices.enroll import check_recording, voice_from_features
 from cosyserve.voices.learned import LearnedVoices
 from cosyserve.voices.library import VoiceLibrary
 from cosyserve.voices.shipped import describe
@@ -40,7 +41,7 @@ class GivenVoice:
         return await self._learned.get(text, wave.tobytes(), learn=lambda: self._learn(wave, text))
 
     async def _learn(self, wave: Floats, text: str) -> Voice:
-        recording = Recording(wave, PROMPT_RATE, text)
+        recording = Recording(wave, SPEECH_RATE, text)
         check_recording(recording)
         length = np.array([len(wave)], np.int32)
         inputs: Outputs = {"reference_wav": wave}

@@ -16,13 +16,36 @@ from tests.gateway.serving import SPEECH, Running, serving
 from tests.gateway.sine_engine import SineEngine
 
 
-def test_the_defaults_are_those_of_the_settings() -> None:
-    assert Limits.of(Settings(_env_file=None)) == Limits()
+def test_every_limit_is_a_setting() -> None:
+    settings = Settings(
+        max_body_bytes=2001,
+        max_input_characters=2002,
+        max_requests=2003,
+        max_requests_per_key=2004,
+        max_connections=2005,
+        max_request_seconds=2006,
+        max_idle_seconds=2007,
+        shutdown_seconds=2008,
+        voice_cache_bytes=2009,
+    )
+    assert Limits.of(settings) == Limits(
+        body_bytes=2001,
+        input_characters=2002,
+        requests=2003,
+        requests_per_key=2004,
+        connections=2005,
+        seconds=2006,
+        idle_seconds=2007,
+        shutdown_seconds=2008,
+        voice_cache_bytes=2009,
+    )
 
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[Running]:
-    with serving(limits=Limits(body_bytes=10_000, input_characters=20, requests=2)) as running:
+    with serving(
+        settings=Settings(max_body_bytes=10_000, max_input_characters=20, max_requests=2)
+    ) as running:
         yield running
 
 
@@ -89,7 +112,7 @@ def test_too_many_at_once_are_refused_within_50_ms(narrow: Running) -> None:
 
 
 def test_time_is_limited() -> None:
-    with serving(SineEngine(first_delay=9.0), Limits(seconds=0.2)) as server:
+    with serving(SineEngine(first_delay=9.0), Settings(max_request_seconds=0.2)) as server:
         response = server.say()
         assert response.status_code == 504
         assert response.json()["error"]["code"] == "timeout"
@@ -108,7 +131,7 @@ def test_time_is_limited() -> None:
 
 def test_a_listener_who_does_not_read_is_given_up() -> None:
     minutes = SineEngine(chunks=40, chunk_tokens=250)
-    with serving(minutes, Limits(seconds=1.0)) as server:
+    with serving(minutes, Settings(max_request_seconds=1.0)) as server:
         body = b'{"model": "sine", "input": "a", "response_format": "pcm"}'
         head = f"POST {SPEECH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         with socket.create_connection(("127.0.0.1", server.port)) as deaf:

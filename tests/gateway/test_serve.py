@@ -22,6 +22,7 @@ from websockets.exceptions import InvalidStatus
 from cosyserve.errors import InputError
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.serve import serve
+from cosyserve.settings import Settings
 from cosyserve.voices.store import open_store
 from tests.gateway.serving import SPEECH
 from tests.gateway.sine_engine import SineEngine
@@ -32,11 +33,13 @@ import sys, uvloop
 from pathlib import Path
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.serve import serve
+from cosyserve.settings import Settings
 from cosyserve.voices.store import open_store
 from tests.gateway.sine_engine import SineEngine
 
 engine = SineEngine({behaviour})
-uvloop.run(serve(engine, open_store("none"), "127.0.0.1", 0, Limits(shutdown_seconds=1.5)))
+limits = Limits.of(Settings(shutdown_seconds=1.5))
+uvloop.run(serve(engine, open_store("none"), "127.0.0.1", 0, limits))
 print("closed" if engine.closed else "left open", engine.open_sessions)
 """
 
@@ -158,5 +161,7 @@ def test_a_port_that_is_taken_is_one_clear_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(InputError, match=f"port {port}: Address already in use"):
-            asyncio.run(serve(engine, open_store(str(tmp_path)), "127.0.0.1", port, Limits()))
+            asyncio.run(
+                serve(engine, open_store(str(tmp_path)), "127.0.0.1", port, Limits.of(Settings()))
+            )
     assert engine.closed

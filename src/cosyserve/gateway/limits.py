@@ -23,15 +23,17 @@ ALWAYS_ANSWERED = frozenset({"/health", "/ready", "/metrics"})
 
 @dataclass(frozen=True)
 class Limits:
-    body_bytes: int = 16 << 20
-    input_characters: int = 4096
-    requests: int = 512  # at once; the engine has its own, shorter queue
-    requests_per_key: int = 512  # at once
-    connections: int = 1024  # WebSockets at once
-    seconds: float = 600.0  # of one request, its client's slowness included
-    idle_seconds: float = 20.0  # until a WebSocket's first message, and from text to text
-    shutdown_seconds: float = 30.0  # that running requests have left after SIGTERM
-    voice_cache_bytes: int = 64 << 20  # of voices learned from requests' own recordings
+    """The part of the settings that limits requests."""
+
+    body_bytes: int
+    input_characters: int
+    requests: int  # at once; the engine has its own, shorter queue
+    requests_per_key: int  # at once
+    connections: int  # WebSockets at once
+    seconds: float  # of one request, its client's slowness included
+    idle_seconds: float  # until a WebSocket's first message, and from text to text
+    shutdown_seconds: float  # that running requests have left after SIGTERM
+    voice_cache_bytes: int  # of voices learned from requests' own recordings
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:

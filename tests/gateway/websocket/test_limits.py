@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from cosyserve.gateway.limits import Limits
+from cosyserve.settings import Settings
 from tests.gateway.serving import Running, serving
 from tests.gateway.sine_engine import SineEngine
 from tests.gateway.talking import close_code, talking
@@ -18,10 +18,14 @@ from tests.gateway.talking import close_code, talking
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[Running]:
-    limits = Limits(
-        body_bytes=200_000, input_characters=12_000, requests=1, connections=2, idle_seconds=0.3
+    settings = Settings(
+        max_body_bytes=200_000,
+        max_input_characters=12_000,
+        max_requests=1,
+        max_connections=2,
+        max_idle_seconds=0.3,
     )
-    with serving(limits=limits) as running:
+    with serving(settings=settings) as running:
         yield running
 
 
@@ -121,7 +125,7 @@ def test_a_text_that_stops_coming(narrow: Running, pieces: tuple[str, ...]) -> N
 
 def test_time_is_limited() -> None:
     with (
-        serving(SineEngine(delay=30.0), Limits(seconds=0.4)) as server,
+        serving(SineEngine(delay=30.0), Settings(max_request_seconds=0.4)) as server,
         talking(server.url) as talk,
     ):
         told = talk.say().last
@@ -138,7 +142,7 @@ KEYS = ("first-key", "zweiter-Schlüssel")
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Running]:
-    with serving(keys=KEYS, limits=Limits(requests_per_key=1)) as running:
+    with serving(keys=KEYS, settings=Settings(max_requests_per_key=1)) as running:
         yield running
 
 

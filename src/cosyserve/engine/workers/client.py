@@ -17,7 +17,15 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from cosyserve.contracts import AudioChunk, EngineStats, ModelInfo, Recording, SpeechRequest, Voice
+from cosyserve.contracts import (
+    VOICE_CACHE_BYTES,
+    AudioChunk,
+    EngineStats,
+    ModelInfo,
+    Recording,
+    SpeechRequest,
+    Voice,
+)
 from cosyserve.engine.text_stream import feeding, opened
 from cosyserve.engine.workers.messages import (
     Cancel,
@@ -39,7 +47,6 @@ from cosyserve.engine.workers.messages import (
 from cosyserve.errors import CheckpointError, CosyError, WorkerError
 from cosyserve.voices import file as voice_file
 from cosyserve.voices.mirror import SentVoices
-from cosyserve.voices.store import CACHE_BYTES
 
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a start, by starts that failed in a row
 
@@ -58,7 +65,7 @@ class WorkerOptions:
     slots: int = 0  # as many as the profile has
     waiting: int = 64
     max_wait: float = 1.0
-    voice_cache_bytes: int = CACHE_BYTES
+    voice_cache_bytes: int = VOICE_CACHE_BYTES
     token2wav_device: str = ""  # of another process; "": one process does all
 
     def command(self, role: Role, fd: int, link_fd: int = -1) -> list[str]:

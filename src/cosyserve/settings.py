@@ -11,7 +11,6 @@ from typing import Literal
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from cosyserve.contracts import MAX_WAIT_SECONDS, MAX_WAITING, VOICE_CACHE_BYTES
 from cosyserve.errors import InputError
 
 PREFIX = "COSYSERVE_"
@@ -54,12 +53,12 @@ class Settings(BaseSettings):
     """What a GPU is tuned for: few listeners who hear soon, or as many as it can serve."""
     slots: int = Field(default=0, ge=0)
     """Requests that a worker computes at once; 0: 8 on a CPU, what the profile has on a GPU."""
-    waiting: int = Field(default=MAX_WAITING, ge=0)
+    waiting: int = Field(default=64, ge=0)
     """Requests that may wait for a worker; beyond, they are refused with 429."""
-    max_wait_seconds: float = Field(default=MAX_WAIT_SECONDS, gt=0)
+    max_wait_seconds: float = Field(default=1.0, gt=0)
     """That a request may have to wait for a worker, by the pace of those before it; beyond, it is
     refused with 429."""
-    voice_cache_bytes: int = Field(default=VOICE_CACHE_BYTES, ge=0)
+    voice_cache_bytes: int = Field(default=64 << 20, ge=0)
     """Voices that a process keeps in memory; the least recently used go first."""
 
     max_requests: int = Field(default=512, ge=1)

@@ -57,8 +57,8 @@ def test_before_any_audio(
     server: Running, error: Exception, status: int, code: str, stream_format: str
 ) -> None:
     server.behave(error=error)
-    told = check_envelope(server.say(stream_format=stream_format), status, code)
-    assert told["message"] == str(error)
+    body = check_envelope(server.say(stream_format=stream_format), status, code)
+    assert body["message"] == str(error)
     server.wait_until_idle()
 
 

@@ -77,14 +77,14 @@ def ended(child: subprocess.Popen[str]) -> str:
 
 
 def test_running_streams_finish_and_new_ones_are_refused() -> None:
-    heard: list[int] = []
+    lengths: list[int] = []
     with process("chunks=5, delay=0.2") as (child, first_line):
         url = address(first_line)
         client = httpx.Client(base_url=url)
         fields = {"model": "sine", "input": "Hello.", "response_format": "pcm"}
 
         def listen() -> None:
-            heard.append(len(httpx.post(url + SPEECH, json=fields).content))
+            lengths.append(len(httpx.post(url + SPEECH, json=fields).content))
 
         listener = threading.Thread(target=listen)
         listener.start()
@@ -99,7 +99,7 @@ def test_running_streams_finish_and_new_ones_are_refused() -> None:
             assert refused.json()["error"]["code"] == "shutting_down"
         listener.join()
         assert ended(child) == "closed 0"
-    assert heard == [5 * 10 * 960 * 2]
+    assert lengths == [5 * 10 * 960 * 2]
 
 
 def test_a_stream_that_takes_too_long_is_cut() -> None:
@@ -130,8 +130,8 @@ def test_websockets_finish_and_go_away() -> None:
         assert close_code(idle.socket) == 1001
         busy.text(" And more.")
         busy.send("end")
-        heard = busy.hear()
-        assert (heard.last["finish_reason"], len(heard.audio)) == ("stop", 5 * 10 * 960 * 2)
+        reply = busy.hear()
+        assert (reply.last["finish_reason"], len(reply.audio)) == ("stop", 5 * 10 * 960 * 2)
         assert close_code(busy.socket) == 1001
         with pytest.raises(InvalidStatus) as refused, talking(address(first_line)):
             pass

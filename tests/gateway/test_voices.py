@@ -35,8 +35,8 @@ def add(server: Running, name: str, data: bytes = RECORDING, **fields: str) -> h
 
 def error(response: httpx.Response, status: int) -> dict[str, Any]:
     assert response.status_code == status, response.text
-    told: dict[str, Any] = response.json()["error"]
-    return told
+    error: dict[str, Any] = response.json()["error"]
+    return error
 
 
 def test_a_voice_from_birth_to_end(server: Running) -> None:

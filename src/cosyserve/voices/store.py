@@ -1,4 +1,4 @@
-"""Voices by name, wherever they are kept. Knows no model.
+"""Voices by name, wherever they are kept.
 
 A shelf keeps bytes. Which names there may be, what the bytes mean and which of them were read
 before is known here.
@@ -31,20 +31,20 @@ class Shelf(Protocol):
 
     def names(self) -> Iterable[str]: ...
 
-    def read(self, name: str, most: int) -> bytes | None:
-        """The first bytes, at most so many; None: nothing has that name."""
+    def read(self, name: str, max_bytes: int) -> bytes | None:
+        """The first bytes, at most `max_bytes`; None: nothing has that name."""
         ...
 
     def write(self, name: str, data: bytes, *, replace: bool) -> bool:
-        """False: the name is taken, and `replace` was not asked for."""
+        """Keeps the bytes. False: the name is taken, and `replace` is off."""
         ...
 
     def remove(self, name: str) -> bool:
-        """False: nothing had that name."""
+        """Removes the bytes. False: nothing had that name."""
         ...
 
     def where(self, name: str) -> str:
-        """For people."""
+        """The place of a voice, for people."""
         ...
 
 
@@ -126,7 +126,7 @@ def _no_name(name: str) -> str:
 
 
 def _header(head: bytes) -> str:
-    """What tells one voice file from all others: its header, which names the hash of the rest.
+    """The key of a voice file: its header, which names the hash of the rest.
 
     "" when the header is not all there.
     """

@@ -97,8 +97,8 @@ def test_who_reads_slowly_holds_up_the_engine_and_hears_all(server: Running) -> 
             made = server.engine.made
             time.sleep(0.3)
         assert 0 < made < 60  # the rest of the pipe is the kernel's
-        heard = talk.hear()
-    assert heard.audio == encode(server.engine.samples, AudioFormat.PCM)
+        reply = talk.hear()
+    assert reply.audio == encode(server.engine.samples, AudioFormat.PCM)
 
 
 def test_who_does_not_read_at_all_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,9 +46,9 @@ def test_a_text_that_is_too_long(narrow: Running) -> None:
     with talking(narrow.url) as talk:
         talk.start()
         talk.text("a" * 6000, "b" * 6000, "c")
-        told = talk.error()
-        assert (told["code"], told["param"]) == ("input_too_long", "text")
-        assert "12000 characters" in told["message"]
+        messages = talk.error()
+        assert (messages["code"], messages["param"]) == ("input_too_long", "text")
+        assert "12000 characters" in messages["message"]
         assert narrow.engine.open_sessions == 0
         talk.text("d", "e")
         narrow.behave()
@@ -117,9 +117,9 @@ def test_a_text_that_stops_coming(narrow: Running, pieces: tuple[str, ...]) -> N
     with talking(narrow.url) as talk:
         talk.start()
         talk.text(*pieces)
-        told = talk.error()
-        assert told["code"] == "timeout"
-        assert "0.3 s" in told["message"]
+        messages = talk.error()
+        assert messages["code"] == "timeout"
+        assert "0.3 s" in messages["message"]
         assert narrow.engine.open_sessions == 0
         time.sleep(0.4)  # between utterances there is more time
         talk.send("end")
@@ -131,9 +131,9 @@ def test_time_is_limited() -> None:
         serving(SineEngine(delay=30.0), Settings(max_request_seconds=0.4)) as server,
         talking(server.url) as talk,
     ):
-        told = talk.say().last
-        assert told["error"]["code"] == "timeout"
-        assert "0.4 s" in told["error"]["message"]
+        messages = talk.say().last
+        assert messages["error"]["code"] == "timeout"
+        assert "0.4 s" in messages["error"]["message"]
         server.wait_until_idle()
         talk.send("cancel")
         assert talk.error()["message"].startswith("no 'start' came")
@@ -171,8 +171,8 @@ def test_without_a_key_there_is_no_connection(guarded: Running, options: dict[st
     with pytest.raises(InvalidStatus) as refused, talking(guarded.url, **options):
         pass
     assert refused.value.response.status_code == 401
-    told = json.loads(refused.value.response.body)["error"]
-    assert told["code"] == "invalid_api_key"
+    messages = json.loads(refused.value.response.body)["error"]
+    assert messages["code"] == "invalid_api_key"
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -56,6 +56,10 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
+def waiters(voices: LearnedVoices) -> int:
+    return sum(learning.waiters for learning in voices._running.values())
+
+
 def test_a_voice_is_learned_once() -> None:
     async def story(voices: LearnedVoices, teacher: Teacher) -> None:
         first = await voices.get("text", b"audio", learn=teacher)
@@ -116,7 +120,7 @@ def test_requests_at_once_share_the_learning(fails: bool) -> None:
         teacher.error = VoiceError("no voice") if fails else None
         teacher.allowed.clear()
         tasks = [asyncio.create_task(voices.get("a", learn=teacher)) for _ in range(5)]
-        await until(lambda: teacher.calls > 0)
+        await until(lambda: waiters(voices) == 5)
         teacher.allowed.set()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert len(set(map(id, results))) == 1
@@ -132,7 +136,7 @@ def test_who_leaves_does_not_take_the_voice_along() -> None:
         first = asyncio.create_task(voices.get("a", learn=teacher))
         await until(lambda: teacher.calls > 0)
         second = asyncio.create_task(voices.get("a", learn=teacher))
-        await until(lambda: next(iter(voices._running.values())).waiters == 2)
+        await until(lambda: waiters(voices) == 2)
         first.cancel()
         await asyncio.wait([first])
         assert first.cancelled()

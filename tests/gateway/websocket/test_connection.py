@@ -263,10 +263,10 @@ def test_an_engine_that_fails(
     with talking(server.url) as talk:
         talk.start()
         talk.text("Hello.")
-        messages = talk.hear().last
-        assert (messages["error"]["code"], messages["retry_after"]) == (code, retry_after)
-        assert messages["request_id"].endswith(".1")
-        assert "secret" not in str(messages)
+        event = talk.hear().last
+        assert (event["error"]["code"], event["retry_after"]) == (code, retry_after)
+        assert event["request_id"].endswith(".1")
+        assert "secret" not in str(event)
         assert server.engine.open_sessions == 0
         talk.text("more")
         server.behave()

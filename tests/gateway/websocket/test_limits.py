@@ -24,9 +24,14 @@ def narrow() -> Iterator[Running]:
         max_input_characters=12_000,
         max_requests=1,
         max_connections=2,
-        max_idle_seconds=0.3,
     )
     with serving(settings=settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[Running]:
+    with serving(settings=Settings(max_idle_seconds=0.3)) as running:
         yield running
 
 
@@ -46,9 +51,9 @@ def test_a_text_that_is_too_long(narrow: Running) -> None:
     with talking(narrow.url) as talk:
         talk.start()
         talk.text("a" * 6000, "b" * 6000, "c")
-        messages = talk.error()
-        assert (messages["code"], messages["param"]) == ("input_too_long", "text")
-        assert "12000 characters" in messages["message"]
+        error = talk.error()
+        assert (error["code"], error["param"]) == ("input_too_long", "text")
+        assert "12000 characters" in error["message"]
         assert narrow.engine.open_sessions == 0
         talk.text("d", "e")
         narrow.behave()
@@ -97,8 +102,8 @@ def test_an_utterance_is_a_request_while_it_lasts(narrow: Running) -> None:
         assert narrow.say().status_code == 200
 
 
-def test_whoever_never_begins_is_sent_away(narrow: Running) -> None:
-    with talking(narrow.url) as talk:
+def test_whoever_never_begins_is_sent_away(impatient: Running) -> None:
+    with talking(impatient.url) as talk:
         codes = []
         for _ in range(1000):
             with contextlib.suppress(ConnectionClosed):
@@ -112,15 +117,15 @@ def test_whoever_never_begins_is_sent_away(narrow: Running) -> None:
 
 
 @pytest.mark.parametrize("pieces", [(), (" ",), ("Hello.",)])
-def test_a_text_that_stops_coming(narrow: Running, pieces: tuple[str, ...]) -> None:
-    narrow.behave()
-    with talking(narrow.url) as talk:
+def test_a_text_that_stops_coming(impatient: Running, pieces: tuple[str, ...]) -> None:
+    impatient.behave()
+    with talking(impatient.url) as talk:
         talk.start()
         talk.text(*pieces)
-        messages = talk.error()
-        assert messages["code"] == "timeout"
-        assert "0.3 s" in messages["message"]
-        assert narrow.engine.open_sessions == 0
+        error = talk.error()
+        assert error["code"] == "timeout"
+        assert "0.3 s" in error["message"]
+        assert impatient.engine.open_sessions == 0
         time.sleep(0.4)  # between utterances there is more time
         talk.send("end")
         assert talk.say().last["type"] == "done"
@@ -131,9 +136,9 @@ def test_time_is_limited() -> None:
         serving(SineEngine(delay=30.0), Settings(max_request_seconds=0.4)) as server,
         talking(server.url) as talk,
     ):
-        messages = talk.say().last
-        assert messages["error"]["code"] == "timeout"
-        assert "0.4 s" in messages["error"]["message"]
+        event = talk.say().last
+        assert event["error"]["code"] == "timeout"
+        assert "0.4 s" in event["error"]["message"]
         server.wait_until_idle()
         talk.send("cancel")
         assert talk.error()["message"].startswith("no 'start' came")
@@ -171,8 +176,8 @@ def test_without_a_key_there_is_no_connection(guarded: Running, options: dict[st
     with pytest.raises(InvalidStatus) as refused, talking(guarded.url, **options):
         pass
     assert refused.value.response.status_code == 401
-    messages = json.loads(refused.value.response.body)["error"]
-    assert messages["code"] == "invalid_api_key"
+    error = json.loads(refused.value.response.body)["error"]
+    assert error["code"] == "invalid_api_key"
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -11,6 +11,7 @@ from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.serve import serve
+from cosyserve.settings import Settings
 from cosyserve.voices.store import open_store
 
 
@@ -27,7 +28,7 @@ async def main(words: tuple[str, ...]) -> None:
     engine = MockEngine(words)
     await engine.start()
     with tempfile.TemporaryDirectory() as folder:
-        await serve(engine, open_store(folder), "127.0.0.1", 0, Limits())
+        await serve(engine, open_store(folder), "127.0.0.1", 0, Limits.of(Settings()))
 
 
 if __name__ == "__main__":

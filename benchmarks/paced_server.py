@@ -22,6 +22,7 @@ from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.scheduling.session import Utterance
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.serve import serve
+from cosyserve.settings import Settings
 from cosyserve.text import byte_tokenizer
 from cosyserve.text.number_process import NumberReader
 from cosyserve.text.numbers import Reader
@@ -77,7 +78,7 @@ class PacedEngine(LocalEngine):
 
 async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        await serve(PacedEngine(), open_store(folder), "127.0.0.1", 0, Limits())
+        await serve(PacedEngine(), open_store(folder), "127.0.0.1", 0, Limits.of(Settings()))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ def first_audio_http_ms(bench: Bench) -> dict[str, float]:
     from cosyserve.engine.in_process import LocalEngine
     from cosyserve.gateway.app import create_app
     from cosyserve.gateway.limits import Limits
+    from cosyserve.settings import Settings
     from cosyserve.text import byte_tokenizer
     from cosyserve.voices.store import open_store
 
@@ -53,7 +54,7 @@ def first_audio_http_ms(bench: Bench) -> dict[str, float]:
         tempfile.TemporaryDirectory() as folder,
         socket.create_server(("127.0.0.1", 0)) as listener,
     ):
-        app = create_app(engine, open_store(folder), Limits())
+        app = create_app(engine, open_store(folder), Limits.of(Settings()))
         config = uvicorn.Config(app, http="httptools", lifespan="off", log_level="critical")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=lambda: server.run(sockets=[listener]))

@@ -135,6 +135,17 @@ class Voice:
         return digest.hexdigest()
 
 
+@dataclass(frozen=True)
+class VoiceFormat:
+    """What a model wants of a voice; "" or 0 is unknown."""
+
+    family: str
+    fingerprint: str = ""  # of the weights that make voices
+    embedding: int = 0  # numbers
+    mel: int = 0  # bins
+    speech_tokens: int = 0  # different ones
+
+
 @dataclass(frozen=True, eq=False)
 class Recording:
     """A few seconds of somebody, from which an engine learns a voice."""

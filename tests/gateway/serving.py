@@ -19,6 +19,7 @@ import uvloop
 from cosyserve.gateway.app import create_app
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.serve import config, listen
+from cosyserve.settings import Settings
 from cosyserve.voices.store import open_store
 from tests.gateway.sine_engine import SineEngine
 
@@ -56,11 +57,12 @@ class Running:
 @contextmanager
 def serving(
     engine: SineEngine | None = None,
-    limits: Limits | None = None,
+    settings: Settings | None = None,
     keys: Sequence[str] = (),
     store: str | None = None,
 ) -> Iterator[Running]:
-    engine, limits = engine or SineEngine(), limits or Limits()
+    engine = engine or SineEngine()
+    limits = Limits.of(settings or Settings())
     with (
         tempfile.TemporaryDirectory() as folder,
         listen("127.0.0.1", 0, limits.seconds) as listener,

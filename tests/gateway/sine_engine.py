@@ -86,6 +86,7 @@ class SineEngine:
     chunk_tokens: int = 10
     first_delay: float = 0.0
     delay: float = 0.0  # before each later chunk
+    held: bool = False  # no later chunk is made while it is
     error: Exception | None = None
     error_at: int = 0  # the chunk in whose place the error comes
     finish: FinishReason | None = "stop"
@@ -133,6 +134,8 @@ class SineEngine:
                 self.texts.append(await text.whole())
             if pause := (self.delay if index else self.first_delay):
                 await asyncio.sleep(pause)
+            while index and self.held:
+                await asyncio.sleep(0.001)
             if self.error and index == self.error_at:
                 raise self.error
             self.made += 1

@@ -18,7 +18,7 @@ Event = dict[str, Any]
 
 
 @dataclass
-class Heard:
+class Reply:
     audio: bytes = b""
     frames: list[int] = field(default_factory=list)  # their lengths
     events: list[Event] = field(default_factory=list)
@@ -42,20 +42,20 @@ class Talk:
         for piece in pieces:
             self.send("text", text=piece)
 
-    def hear(self, *until: str) -> Heard:
+    def hear(self, *until: str) -> Reply:
         """All that comes until one of these events; `done` or `error` if none is named."""
-        heard = Heard()
+        reply = Reply()
         while True:
             message = self.socket.recv(timeout=20)
             if isinstance(message, bytes):
-                heard.audio += message
-                heard.frames.append(len(message))
+                reply.audio += message
+                reply.frames.append(len(message))
                 continue
-            heard.events.append(json.loads(message))
-            if heard.last["type"] in (until or OVER):
-                return heard
+            reply.events.append(json.loads(message))
+            if reply.last["type"] in (until or OVER):
+                return reply
 
-    def say(self, *pieces: str, **fields: Any) -> Heard:
+    def say(self, *pieces: str, **fields: Any) -> Reply:
         self.start(**fields)
         self.text(*(pieces or ("Hello.",)))
         self.send("end")
@@ -63,11 +63,11 @@ class Talk:
 
     def error(self) -> Event:
         """The error object that comes next."""
-        heard = self.hear()
-        assert heard.last["type"] == "error", heard.last
-        found: Event = heard.last["error"]
-        assert set(found) == {"message", "type", "param", "code"}
-        return found
+        reply = self.hear()
+        assert reply.last["type"] == "error", reply.last
+        error: Event = reply.last["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        return error
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def talking(url: str, **options: Any) -> Iterator[Talk]:
 
 
 def close_code(socket: ClientConnection) -> int:
-    """Of a connection on which nothing more is said."""
+    """The code with which the server closed the connection."""
     with pytest.raises(ConnectionClosed) as closed:
         socket.recv(timeout=5)
     assert closed.value.rcvd

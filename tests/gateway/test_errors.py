@@ -10,14 +10,19 @@ from typing import Any
 import httpx
 import pytest
 
+from cosyserve import errors
 from cosyserve.errors import (
     AudioError,
+    CheckpointError,
     CosyError,
     InputError,
+    MissingVoiceError,
     OverloadError,
+    StoreError,
     VoiceError,
     WorkerError,
 )
+from cosyserve.gateway.errors import as_refusal
 from tests.gateway.serving import SPEECH, Running
 
 
@@ -40,7 +45,10 @@ def check_envelope(response: httpx.Response, status: int, code: str) -> dict[str
         (InputError("can't"), 400, "invalid_input"),
         (AudioError("can't"), 400, "invalid_audio"),
         (VoiceError("can't"), 400, "invalid_voice"),
+        (MissingVoiceError("can't"), 404, "voice_not_found"),
         (WorkerError("died"), 503, "engine_unavailable"),
+        (StoreError("gone"), 503, "voice_store_unavailable"),
+        (CheckpointError("broken"), 500, "engine_failed"),
         (CosyError("failed"), 500, "engine_failed"),
     ],
 )
@@ -49,9 +57,23 @@ def test_before_any_audio(
     server: Running, error: Exception, status: int, code: str, stream_format: str
 ) -> None:
     server.behave(error=error)
-    told = check_envelope(server.say(stream_format=stream_format), status, code)
-    assert told["message"] == str(error)
+    body = check_envelope(server.say(stream_format=stream_format), status, code)
+    assert body["message"] == str(error)
     server.wait_until_idle()
+
+
+KINDS = {name: kind for name, kind in CosyError.kinds.items() if kind.__module__ == errors.__name__}
+# A model folder that is broken or lacks a part is nothing that a client could change.
+FAULTS_OF_THE_SERVER = {"CheckpointError"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_error_has_a_status(kind: str) -> None:
+    error = CosyError.of_kind(kind, "the reason", retry_after=1.0)
+    assert type(error) is KINDS[kind]
+    answer = as_refusal(error)
+    assert answer.detail == "the reason"
+    assert (answer.status_code == 500) is (kind in FAULTS_OF_THE_SERVER), "gateway/errors.py"
 
 
 def test_the_unexpected_keeps_its_details(server: Running) -> None:

@@ -38,8 +38,8 @@ def test_without_a_key_there_is_nothing(
     answer = guarded.http.get(path, headers=headers)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
-    told = answer.json()["error"]
-    assert (told["code"], told["type"]) == ("invalid_api_key", "invalid_request_error")
+    error = answer.json()["error"]
+    assert (error["code"], error["type"]) == ("invalid_api_key", "invalid_request_error")
     assert answer.headers["x-request-id"]
 
 

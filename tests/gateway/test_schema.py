@@ -14,6 +14,7 @@ from schemathesis.specs.openapi.checks import (
 
 from cosyserve.gateway.app import create_app
 from cosyserve.gateway.limits import Limits
+from cosyserve.settings import Settings
 from cosyserve.voices.store import open_store
 from tests.gateway.serving import Running
 from tests.gateway.sine_engine import SineEngine
@@ -25,7 +26,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 schema = schemathesis.openapi.from_dict(
-    create_app(SineEngine(), open_store("."), Limits()).openapi()
+    create_app(SineEngine(), open_store("."), Limits.of(Settings())).openapi()
 )
 
 

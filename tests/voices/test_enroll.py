@@ -10,8 +10,9 @@ from cosyserve.checkpoints.load import load_folder
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Recording
 from cosyserve.errors import CheckpointError, VoiceError
-from cosyserve.voices.enroll import check_fits, enroll, with_short_first_hop
+from cosyserve.voices.enroll import enroll, with_short_first_hop
 from cosyserve.voices.file import from_bytes, to_bytes
+from cosyserve.voices.fits import check_fits
 
 
 def recording(seconds: float, rate: int = 16_000, loudness: float = 0.1, **texts: str) -> Recording:
@@ -26,7 +27,7 @@ def test_a_recording_of_any_rate_becomes_a_voice(rate: int, model: Model) -> Non
     assert (voice.mel.shape, voice.speech_tokens.dtype) == ((50, 80), np.int32)
     assert (voice.family, voice.fingerprint) == (model.config.family, model.config.fingerprint)
     assert voice.created
-    check_fits(voice, model)
+    check_fits(voice, model.config.voice_format)
     assert from_bytes(to_bytes(voice), "f").content_hash == voice.content_hash
 
 
@@ -37,7 +38,7 @@ def test_a_recording_of_any_rate_becomes_a_voice(rate: int, model: Model) -> Non
 def test_the_shortest_the_longest_silence_and_clipping(audio: Recording, model: Model) -> None:
     voice = enroll(model, audio)
     assert len(voice.speech_tokens) == int(audio.seconds * 25)
-    check_fits(voice, model)
+    check_fits(voice, model.config.voice_format)
 
 
 @pytest.mark.parametrize(
@@ -74,13 +75,13 @@ def test_published_encoders_make_voices(cosyvoice2_folder: Path, token2wav_folde
     unet, dit = load_folder(cosyvoice2_folder), load_folder(token2wav_folder)
     first, second = (enroll(model, recording(2.0, text="a")) for model in (unet, dit))
     assert first.content_hash == second.content_hash
-    check_fits(first, dit)
-    check_fits(second, unet)
+    check_fits(first, dit.config.voice_format)
+    check_fits(second, unet.config.voice_format)
 
 
 def test_a_voice_of_another_model(model: Model) -> None:
     voice = enroll(model, recording(1.0, text="hello", name="ann"))
-    check_fits(replace(voice, fingerprint=""), model)  # imported: nobody knows
+    check_fits(replace(voice, fingerprint=""), model.config.voice_format)  # imported: nobody knows
     for other, message in (
         (replace(voice, fingerprint="other"), "made by another model"),
         (replace(voice, family="cosyvoice3"), "is of family 'cosyvoice3'"),
@@ -89,15 +90,15 @@ def test_a_voice_of_another_model(model: Model) -> None:
         (replace(voice, speech_tokens=voice.speech_tokens + 6561), "tokens above 6560"),
     ):
         with pytest.raises(VoiceError, match=rf"voice 'ann' .*{message}"):
-            check_fits(other, model)
+            check_fits(other, model.config.voice_format)
 
 
 def test_an_lm_alone_can_be_asked_too(model: Model) -> None:
     voice = enroll(model, recording(1.0, text="hello"))
     lm_alone = replace(model, flow=None, vocoder=None, config=replace(model.config, flow=None))
-    check_fits(voice, lm_alone)
+    check_fits(voice, lm_alone.config.voice_format)
     with pytest.raises(VoiceError, match="another model"):
-        check_fits(replace(voice, fingerprint="other"), lm_alone)
+        check_fits(replace(voice, fingerprint="other"), lm_alone.config.voice_format)
 
 
 def test_the_first_hop_is_short(model: Model) -> None:

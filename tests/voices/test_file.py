@@ -50,15 +50,15 @@ def rewritten(data: bytes, metadata: dict[str, str], **arrays: np.ndarray | None
 @pytest.mark.parametrize("voice", [VOICE, PRESET, replace(VOICE, source=None)])
 def test_round_trip(voice: Voice, tmp_path: Path) -> None:
     save_voice(voice, tmp_path / "new" / "a.safetensors")
-    found = load_voice(tmp_path / "new" / "a.safetensors")
+    loaded = load_voice(tmp_path / "new" / "a.safetensors")
     for name in (field.name for field in fields(Voice)):
-        ours, theirs = getattr(voice, name), getattr(found, name)
+        ours, theirs = getattr(voice, name), getattr(loaded, name)
         if isinstance(ours, np.ndarray):
             assert ours.dtype == theirs.dtype
             assert np.array_equal(ours, theirs)
         else:
             assert ours == theirs
-    assert found.content_hash == voice.content_hash
+    assert loaded.content_hash == voice.content_hash
     assert os.listdir(tmp_path / "new") == ["a.safetensors"]
 
 

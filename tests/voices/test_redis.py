@@ -96,6 +96,6 @@ def test_a_url_that_is_none(url: str) -> None:
 
 
 def test_a_wrong_address_is_told_when_it_is_used_without_its_password() -> None:
-    with pytest.raises(StoreError) as told:
+    with pytest.raises(StoreError) as raised:
         open_store("redis://user:secret@127.0.0.1:1/0").names()
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(raised.value)

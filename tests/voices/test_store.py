@@ -29,10 +29,10 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> VoiceStore:
     if request.param == "folder":
         return open_store(str(tmp_path / "voices"))
-    found = open_store(request.getfixturevalue("redis").url)
-    for name in found.names():
-        found.remove(name)
-    return found
+    store = open_store(request.getfixturevalue("redis").url)
+    for name in store.names():
+        store.remove(name)
+    return store
 
 
 def test_put_get_list_remove(store: VoiceStore) -> None:

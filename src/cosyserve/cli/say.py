@@ -112,9 +112,10 @@ def _voice(tts: TTS, given: str | None, text: str, store: str | None) -> Voice |
 
 def _recording(file: Path) -> object:
     from cosyserve.audio import decode, resample
+    from cosyserve.audio.features import SPEECH_RATE
 
     audio = decode(file)
-    return resample(audio.samples, audio.rate, 16_000)
+    return resample(audio.samples, audio.rate, SPEECH_RATE)
 
 
 def _format(output: str, given: AudioFormat | None) -> AudioFormat:

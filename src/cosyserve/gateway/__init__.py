@@ -1,4 +1,4 @@
-"""Protocols for programs and people: OpenAI's speech API over HTTP, a WebSocket, voices, metrics.
+"""The server's side of every connection: OpenAI's speech API, a WebSocket, voices, metrics.
 
-Knows an `Engine` and a store of voices by their Protocols; knows no model, and never imports torch.
+It imports no torch, so that it starts in a second: it has an `Engine` by its Protocol.
 """

@@ -1,4 +1,4 @@
-"""The HTTP application: routes, and what surrounds every one of them. Knows no socket."""
+"""The HTTP application: the routes, and the middleware around them."""
 
 from __future__ import annotations
 
@@ -11,38 +11,36 @@ from starlette.middleware import Middleware
 
 from cosyserve import __version__
 from cosyserve.contracts import Engine
-from cosyserve.gateway import docs, speech, status, voices
+from cosyserve.gateway import speech, status, voices
 from cosyserve.gateway.decoding import Decoder
-from cosyserve.gateway.errors import ErrorEnvelope, pass_on
+from cosyserve.gateway.errors import ErrorEnvelope, reraise
 from cosyserve.gateway.interpreter import Interpreter
 from cosyserve.gateway.keys import Keys
 from cosyserve.gateway.known_voices import KnownVoices
 from cosyserve.gateway.limits import Gate, Guard, Limits
 from cosyserve.gateway.metrics import Metrics
-from cosyserve.gateway.references import References
 from cosyserve.gateway.trace import Ledger, Trace
 from cosyserve.gateway.websocket import connection
 from cosyserve.gateway.websocket.connections import Connections
-from cosyserve.gateway.websocket.utterance import Stage
+from cosyserve.gateway.websocket.utterance import UtteranceContext
+from cosyserve.voices.learned import LearnedVoices
 from cosyserve.voices.store import VoiceStore
 
 
 def create_app(
     engine: Engine, store: VoiceStore, limits: Limits, keys: Sequence[str] = ()
 ) -> FastAPI:
-    """`app.state.gate` counts the requests inside; closing it refuses new ones.
-    `app.state.connections` has the WebSockets, to be sent away in the same manner.
-    `app.state.decoder` has a child process, which is to be closed."""
-    gate, connections = (
-        Gate(limits.requests, limits.requests_per_key),
-        Connections(limits.connections),
-    )
+    """The application, with what its server must close in `app.state`: `gate` refuses new
+    requests once it is closed, `connections` has the open WebSockets, `decoder` a child process."""
+    gate = Gate(limits.requests, limits.requests_per_key)
+    connections = Connections(limits.connections)
     metrics = Metrics(engine)
     ledger = Ledger(metrics)
-    known, decoder = KnownVoices(engine, store), Decoder()
-    references = References(engine, decoder, limits.voice_cache_bytes)
-    interpreter = Interpreter(engine, known, references)
-    stage = Stage(engine, interpreter, limits, gate, ledger)
+    known_voices = KnownVoices(engine, store)
+    decoder = Decoder()
+    learned_voices = LearnedVoices(limits.voice_cache_bytes)
+    interpreter = Interpreter(engine, known_voices, learned_voices, decoder)
+    context = UtteranceContext(engine, interpreter, limits, gate, ledger)
     app = FastAPI(
         title="cosyserve",
         version=__version__,
@@ -51,15 +49,16 @@ def create_app(
             Middleware(Keys, keys=keys),
             Middleware(Guard, limits=limits, gate=gate),
         ],
-        exception_handlers={HTTPException: pass_on, RequestValidationError: pass_on},
+        exception_handlers={HTTPException: reraise, RequestValidationError: reraise},
         responses={"default": {"model": ErrorEnvelope, "description": "Any error."}},
         docs_url=None,
         redoc_url=None,
     )
-    app.state.gate, app.state.connections, app.state.decoder = gate, connections, decoder
+    app.state.gate = gate
+    app.state.connections = connections
+    app.state.decoder = decoder
     app.include_router(speech.routes(engine, interpreter, limits))
-    app.include_router(connection.routes(stage, connections, metrics))
-    app.include_router(voices.routes(engine, known, decoder))
+    app.include_router(connection.routes(context, connections, metrics))
+    app.include_router(voices.routes(engine, known_voices, decoder))
     app.include_router(status.routes(engine, metrics, gate))
-    app.include_router(docs.routes())
     return app

@@ -1,7 +1,7 @@
-"""Recordings of strangers, decoded in a child process that may not use much of anything.
+"""Recordings of strangers, decoded in a child process with tight limits.
 
 A file that makes a codec crash, loop or eat memory ends the child, and is an error of the file.
-Knows no request. Run as a module, this file is the child.
+Run as a module, this file is the child.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ DECODED, REFUSED = 0, 3  # exit codes; any other is a crash
 
 
 class Decoder:
-    """Decodes files, few at a time, each in a child of its own. One child is kept ready, for a
-    third of a second is a long time to wait for a process to start."""
+    """Decodes files, a few at a time, each in a child of its own. One child is kept ready, because
+    a process takes a third of a second to start."""
 
     def __init__(self) -> None:
         self._turns = asyncio.Semaphore(CHILDREN)

@@ -1,6 +1,6 @@
 """Every error as OpenAI's envelope: {"error": {"message", "type", "param", "code"}}.
 
-Knows no route. What is not meant for a client stays out of the envelope.
+What is not meant for a client stays out of the envelope.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def retry_after(seconds: float) -> dict[str, str]:
     return {"Retry-After": str(max(1, math.ceil(seconds)))}
 
 
-def refusal(error: Exception) -> Refusal:
-    """What a client is told of an error."""
+def as_refusal(error: Exception) -> Refusal:
+    """The answer to a request that ended with this error."""
     match error:
         case Refusal():
             return error
@@ -113,7 +113,7 @@ def refusal(error: Exception) -> Refusal:
 
 
 def _invalid(error: RequestValidationError | ValidationError) -> Refusal:
-    """The first of the faults."""
+    """The answer to a body of the wrong shape: its first fault."""
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return Refusal(400, f"the body is not JSON: {first['msg']}", "invalid_json")
@@ -121,12 +121,12 @@ def _invalid(error: RequestValidationError | ValidationError) -> Refusal:
 
 
 def invalid_value(fault: str, where: Sequence[int | str]) -> Refusal:
-    """A fault, with the name of its field."""
+    """The answer to a wrong value, with the name of its field."""
     param = str(where[0]) if where else None
     message = f"{param}: {fault}" if param else fault
     return Refusal(400, message, "invalid_value", param=param)
 
 
-async def pass_on(request: Request, error: Exception) -> NoReturn:
-    """An exception handler that leaves the error to the one place where all are answered."""
+async def reraise(request: Request, error: Exception) -> NoReturn:
+    """An exception handler that leaves the error to `trace.Trace`, which answers all of them."""
     raise error

@@ -1,6 +1,6 @@
-"""How speech stands in the body of an answer: bare audio, or Server-Sent Events around it.
+"""How audio is framed in the body of a response: bare, or in Server-Sent Events.
 
-Called from worker threads, one at a time. Knows no engine and no connection.
+Framings are called from worker threads, one call at a time.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ class Usage(BaseModel):
     total_tokens: int
 
 
-class Wire(Protocol):
+class Framing(Protocol):
     media_type: str
 
     def push(self, samples: Floats) -> bytes: ...
 
     def finish(self, usage: Usage) -> bytes: ...
 
-    def failure(self, refused: Refusal) -> bytes | None:
-        """Bytes that tell of an error behind audio that has left; None if there are none."""
+    def failure(self, refusal: Refusal) -> bytes | None:
+        """The bytes that report an error after some audio; None: this framing has none."""
         ...
 
 
-class BareAudio:
+class RawFraming:
     def __init__(self, audio_format: AudioFormat, sample_rate: int | None) -> None:
         self.media_type = MEDIA_TYPES[audio_format]
         self._encoder = Encoder(audio_format, out_rate=sample_rate)
@@ -45,11 +45,11 @@ class BareAudio:
     def finish(self, usage: Usage) -> bytes:
         return self._encoder.finish()
 
-    def failure(self, refused: Refusal) -> bytes | None:
+    def failure(self, refusal: Refusal) -> bytes | None:
         return None
 
 
-class AudioEvents:
+class SSEFraming:
     media_type = "text/event-stream"
 
     def __init__(self, audio_format: AudioFormat, sample_rate: int | None) -> None:
@@ -62,14 +62,14 @@ class AudioEvents:
         done = _event({"type": "speech.audio.done", "usage": usage.model_dump()})
         return _delta(self._encoder.finish()) + done
 
-    def failure(self, refused: Refusal) -> bytes | None:
-        return _event({"type": "error"} | refused.envelope.model_dump())
+    def failure(self, refusal: Refusal) -> bytes | None:
+        return _event({"type": "error"} | refusal.envelope.model_dump())
 
 
-def open_wire(
+def open_framing(
     stream_format: Literal["audio", "sse"], audio_format: AudioFormat, sample_rate: int | None
-) -> Wire:
-    kind = AudioEvents if stream_format == "sse" else BareAudio
+) -> Framing:
+    kind = SSEFraming if stream_format == "sse" else RawFraming
     return kind(audio_format, sample_rate)
 
 

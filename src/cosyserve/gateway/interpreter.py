@@ -1,23 +1,26 @@
-"""From what a client asks for to what an engine is asked: the model, the voice, the mode.
-
-Knows neither how a text comes nor how its speech travels back.
-"""
+"""Turns the fields of a client's request into a `SpeechRequest`: the model, the voice, the mode."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from cosyserve.contracts import Engine, Mode, SpeechRequest, Voice
+from cosyserve.contracts import Engine, Mode, Recording, SpeechRequest, Voice
 from cosyserve.errors import InputError
+from cosyserve.gateway.decoding import Decoder
 from cosyserve.gateway.known_voices import KnownVoices
-from cosyserve.gateway.references import References
 from cosyserve.gateway.requests import SpeechFields
 from cosyserve.gateway.status import check_model
+from cosyserve.voices.learned import LearnedVoices
 
 
 class Interpreter:
-    def __init__(self, engine: Engine, voices: KnownVoices, references: References) -> None:
-        self._engine, self._voices, self._references = engine, voices, references
+    def __init__(
+        self, engine: Engine, known: KnownVoices, learned: LearnedVoices, decoder: Decoder
+    ) -> None:
+        self._engine = engine
+        self._known = known
+        self._learned = learned
+        self._decoder = decoder
 
     async def request(self, fields: SpeechFields, text: str | AsyncIterator[str]) -> SpeechRequest:
         check_model(self._engine.model, fields.model)
@@ -34,21 +37,25 @@ class Interpreter:
         )
 
     async def _speaker(self, fields: SpeechFields) -> Voice:
-        if fields.reference_audio is None:
-            return await self._voices.speaker(fields.voice_name)
-        return await self._references.voice(fields.reference_audio, fields.reference_text)
+        audio, text = fields.reference_audio, fields.reference_text
+        if audio is None:
+            return await self._known.speaker(fields.voice_name)
+        fingerprint = self._engine.model.fingerprint
+        return await self._learned.get(
+            fingerprint, audio, text, learn=lambda: self._learn(audio, text)
+        )
+
+    async def _learn(self, reference_audio: bytes, text: str) -> Voice:
+        audio = await self._decoder.decode(reference_audio)
+        return await self._engine.embed(Recording(audio.samples, audio.rate, text))
 
 
 def _mode(fields: SpeechFields, voice: Voice) -> Mode:
-    """What was asked for, else what the fields and the voice allow."""
+    """The mode that the fields name or imply, else that of the voice."""
     if fields.reference_text and fields.reference_audio is None:
         raise InputError("reference_text is given without reference_audio")
     if fields.instructions.strip():
         if fields.mode not in (None, Mode.INSTRUCT):
             raise InputError(f"instructions need mode 'instruct', not '{fields.mode}'")
         return Mode.INSTRUCT
-    if fields.mode is not None:
-        return fields.mode
-    if not voice.speech_tokens.size:
-        return Mode.PRESET
-    return Mode.ZERO_SHOT if voice.prompt_text else Mode.CROSS_LINGUAL
+    return fields.mode or voice.mode

@@ -1,4 +1,4 @@
-"""Who may ask: clients that send a key of ours, as `Authorization: Bearer KEY`. Knows no route.
+"""API keys: clients send one as `Authorization: Bearer KEY`.
 
 Keys are compared by their hashes in constant time, all of them, so that an answer's time tells
 nothing of any key. A page in a browser can't set headers of a WebSocket: it sends its key as a
@@ -24,8 +24,11 @@ KEY_SUBPROTOCOL = "cosyserve.key."  # and the key in base64url, for a subprotoco
 
 
 class Keys:
-    """ASGI middleware; which key was sent is told in the scope. Without keys, anybody may ask, but
-    no page of another host: browsers let every page open WebSockets to the user's own machine."""
+    """ASGI middleware that puts the number of the client's key into the scope.
+
+    Without keys, anybody may ask, but no page of another host: browsers let every page open
+    WebSockets to the user's own machine.
+    """
 
     def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
         self._app = app
@@ -38,24 +41,24 @@ class Keys:
             _check_origin(Headers(scope=scope))
         await self._app(scope, receive, send)
 
-    def _number(self, given: bytes | None) -> int:
-        """Which of the keys was sent."""
-        found = _hash(given or b"")
-        same = [hmac.compare_digest(found, known) for known in self._hashes]
-        if given is None or True not in same:
+    def _number(self, key: bytes | None) -> int:
+        """The number of this key among the valid ones."""
+        digest = _hash(key or b"")
+        matches = [hmac.compare_digest(digest, valid) for valid in self._hashes]
+        if key is None or True not in matches:
             raise Refusal(
                 401,
                 "a valid key is needed: send it as 'Authorization: Bearer KEY'",
                 "invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        return same.index(True)
+        return matches.index(True)
 
 
 def _sent_key(scope: Scope) -> bytes | None:
-    scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+    scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        return given.strip().encode("latin-1")  # as it came
+        return key.strip().encode("latin-1")  # as it came
     for offered in scope.get("subprotocols", ()):
         if offered.startswith(KEY_SUBPROTOCOL):
             return _from_base64url(offered.removeprefix(KEY_SUBPROTOCOL))

@@ -1,4 +1,4 @@
-"""The voices a client may name, asked for without holding up the event loop. Knows no route."""
+"""The voices that a client may name, read from their store without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cosyserve.gateway.errors import Refusal
 from cosyserve.voices.library import VoiceLibrary
 from cosyserve.voices.store import DEFAULT, VoiceStore, check_name
 
-Asked = ParamSpec("Asked")
-Answer = TypeVar("Answer")
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
 
 # Programs written for OpenAI's service name these; they speak with the default voice.
 OPENAI_VOICES = {
@@ -35,14 +35,14 @@ class KnownVoices:
 
     async def names(self) -> dict[str, bool]:
         """All names, each with whether it means a voice of the model's."""
-        return await self._ask(self._library.names)
+        return await self._run_in_thread(self._library.names)
 
     async def get(self, name: str) -> Voice:
         """The voice of exactly this name."""
         if name == DEFAULT:  # must not depend on a store
             return self._library.get(name)
         try:
-            return await self._ask(self._library.get, name)
+            return await self._run_in_thread(self._library.get, name)
         except MissingVoiceError as error:
             raise _missing(name) from error
 
@@ -61,25 +61,25 @@ class KnownVoices:
         check_name(name)
 
     async def add(self, name: str, voice: Voice) -> None:
-        if not await self._ask(self._library.store.add, name, voice):
+        if not await self._run_in_thread(self._library.store.add, name, voice):
             raise _taken(name)  # by somebody who was quicker
 
     async def remove(self, name: str) -> None:
         try:
-            await self._ask(self._library.store.remove, name)
+            await self._run_in_thread(self._library.store.remove, name)
         except MissingVoiceError as error:
             if not (await self.names()).get(name):
                 raise _missing(name) from error
             message = f"voice '{name}' is part of the model and can't be removed"
             raise Refusal(409, message, "voice_is_shipped") from error
 
-    async def _ask(
-        self, question: Callable[Asked, Answer], *args: Asked.args, **kwargs: Asked.kwargs
-    ) -> Answer:
+    async def _run_in_thread(
+        self, function: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs
+    ) -> Result:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(STORE_SECONDS):
-                return await loop.run_in_executor(self._threads, lambda: question(*args, **kwargs))
+                return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
         except TimeoutError:
             raise StoreError("the voice store doesn't answer: try again later") from None
 

@@ -1,6 +1,6 @@
-"""How much a client may ask for: bytes, characters, seconds, requests at once.
+"""Limits of a client's requests: bytes, characters, seconds, how many at once.
 
-A request is also over, at any point, once its client has left. Knows no route and no engine.
+A request is also cancelled, at any point, once its client has left.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ ALWAYS_ANSWERED = frozenset({"/health", "/ready", "/metrics"})
 
 @dataclass(frozen=True)
 class Limits:
-    body_bytes: int = 16 << 20
-    input_characters: int = 4096
-    requests: int = 512  # at once; the engine has its own, shorter queue
-    requests_per_key: int = 512  # at once
-    connections: int = 1024  # WebSockets at once
-    seconds: float = 600.0  # of one request, its client's slowness included
-    idle_seconds: float = 20.0  # until a WebSocket's first message, and from text to text
-    shutdown_seconds: float = 30.0  # that running requests have left after SIGTERM
-    voice_cache_bytes: int = 64 << 20  # of voices learned from requests' own recordings
+    """The part of the settings that limits requests."""
+
+    body_bytes: int
+    input_characters: int
+    requests: int  # at once; the engine has its own, shorter queue
+    requests_per_key: int  # at once
+    connections: int  # WebSockets at once
+    seconds: float  # of one request, its client's slowness included
+    idle_seconds: float  # until a WebSocket's first message, and from text to text
+    shutdown_seconds: float  # that running requests have left after SIGTERM
+    voice_cache_bytes: int  # of voices learned from requests' own recordings
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
@@ -49,7 +51,7 @@ class Limits:
 
 
 class Gate:
-    """Counts the requests inside, and lets nobody in any more once it is closed."""
+    """Counts the requests being served, and admits no more of them once it is closed."""
 
     def __init__(self, capacity: int, per_key: int) -> None:
         self._capacity, self._per_key = capacity, per_key
@@ -61,8 +63,8 @@ class Gate:
         self.closed = True
 
     @contextmanager
-    def passage(self, key: int | None) -> Iterator[None]:
-        """`key`: which one the client has sent; None where no keys are asked for."""
+    def admit(self, key: int | None) -> Iterator[None]:
+        """Serves a request inside the `with`; `key` is the number of its key, None without keys."""
         if self.closed:
             raise shutting_down()
         if self.inside >= self._capacity:
@@ -92,7 +94,7 @@ class Guard:
         if scope["type"] != "http" or scope["path"] in ALWAYS_ANSWERED:
             await self._app(scope, receive, send)  # of a WebSocket, each utterance is a request
             return
-        with self._gate.passage(scope["state"].get("key")):
+        with self._gate.admit(scope["state"].get("key")):
             _check_announced(scope, self._limits.body_bytes)
             await self._run(scope, receive, send)
 
@@ -102,13 +104,13 @@ class Guard:
             async with asyncio.timeout(self._limits.seconds) as time_left:
                 watch = asyncio.create_task(body.expire_when_client_leaves(time_left))
 
-                async def send_and_see(message: Message) -> None:
+                async def send_and_watch(message: Message) -> None:
                     if message["type"] == "http.response.body" and not message.get("more_body"):
                         watch.cancel()  # whoever leaves from here on has got everything
                     await send(message)
 
                 try:
-                    await self._app(scope, body.receive, send_and_see)
+                    await self._app(scope, body.receive, send_and_watch)
                 finally:
                     watch.cancel()
         except Exception as error:
@@ -120,7 +122,7 @@ class Guard:
 
 
 class Body:
-    """The receiving side of a request: counts bytes, and tells when the client has left."""
+    """The receiving side of a request: counts its bytes, and notices when its client leaves."""
 
     def __init__(self, receive: Receive, limit: int, record: Record) -> None:
         self._receive = receive

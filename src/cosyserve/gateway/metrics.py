@@ -1,4 +1,4 @@
-"""What Prometheus is told. Knows records of finished requests and the engine's counts."""
+"""Metrics for Prometheus: of finished requests, and the engine's own counts."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Metrics:
         self._first_audio.observe(record.first_audio)
         self._audio.inc(record.audio_seconds)
         self._underruns.inc(record.underruns)
-        if record.spoken is not None and record.audio_seconds:
-            self._factor.observe(record.spoken / record.audio_seconds)
+        if record.speaking_seconds is not None and record.audio_seconds:
+            self._factor.observe(record.speaking_seconds / record.audio_seconds)
 
-    def refused(self, reason: str) -> None:
+    def count_refusal(self, reason: str) -> None:
         self._refusals.labels(reason).inc()
 
     def text(self) -> bytes:
@@ -73,13 +73,13 @@ class Metrics:
 
 
 class EngineCounts(Collector):
-    """The engine's own counts, read when they are asked for."""
+    """The engine's own counts, read whenever the metrics are."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: an engine that is still starting need not be asked."""
+        """Nothing, because registering would otherwise call `collect` on a starting engine."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:

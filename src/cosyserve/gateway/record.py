@@ -1,4 +1,4 @@
-"""What is known of one request, for its log line and the metrics.
+"""The record of one request, for its log line and the metrics.
 
 It holds the length of a text, never the text.
 """
@@ -13,19 +13,19 @@ from datetime import UTC, datetime
 
 @dataclass
 class Record:
-    """What is known of a request, filled in while it is served."""
+    """Filled in while the request is served."""
 
     request_id: str
     method: str
     path: str
-    body_pending: bool = False  # the client has announced more than was read
-    begun: float = field(default_factory=time.perf_counter)
+    body_pending: bool = False  # some of the request was not read yet
+    started: float = field(default_factory=time.perf_counter)
     status: int = 0
-    answered: bool = False  # to the end
+    answered: bool = False  # completely
     bytes_out: int = 0
     characters: int = 0
-    first_audio: float | None = None  # seconds after `begun`
-    spoken: float | None = None  # seconds from the engine's start to its last chunk
+    first_audio: float | None = None  # seconds after `started`
+    speaking_seconds: float | None = None  # from the engine's start to its last chunk
     audio_seconds: float = 0.0
     underruns: int = 0
     finish: str = ""

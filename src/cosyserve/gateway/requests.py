@@ -1,6 +1,6 @@
-"""What a client may send to be spoken: the fields, and reading them from JSON or a form.
+"""The fields of a request for speech, and reading them from JSON or a form.
 
-Knows shapes and ranges; knows no voice, no model and no limit that an operator sets.
+Shapes and ranges are checked here; limits that an operator sets are checked in the routes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cosyserve.gateway.errors import Refusal
 
 MAX_FIELDS = 32
 MAX_SEED = 2**63 - 1
-MAX_TEXT = 4096  # characters of what is not spoken: instructions, what a recording says
+MAX_TEXT = 4096  # characters of instructions, and of what a recording says
 SpokenMode = Literal[Mode.ZERO_SHOT, Mode.CROSS_LINGUAL, Mode.INSTRUCT, Mode.PRESET]
 
 
@@ -42,7 +42,7 @@ def _from_base64(value: object) -> object:
 
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-Recording = Annotated[
+Base64Audio = Annotated[
     bytes,
     BeforeValidator(_from_base64),
     WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
@@ -65,7 +65,7 @@ class SpeechFields(BaseModel):
     seed: int = Field(default=0, ge=0, le=MAX_SEED)
     language: str = Field(default="", max_length=32)
     sample_rate: int | None = Field(default=None, ge=MIN_RATE, le=MAX_RATE)
-    reference_audio: Recording | None = None
+    reference_audio: Base64Audio | None = None
     reference_text: str = Field(default="", max_length=MAX_TEXT)
 
     @property

@@ -1,4 +1,4 @@
-"""Speech in the body of an HTTP answer. Knows no route and no format."""
+"""Speech in the body of an HTTP response."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cosyserve.contracts import Engine, SpeechRequest
-from cosyserve.gateway.errors import refusal
-from cosyserve.gateway.framing import Wire
+from cosyserve.gateway.errors import as_refusal
+from cosyserve.gateway.framing import Framing
 from cosyserve.gateway.record import Record
 from cosyserve.gateway.speaking import Speaking
 
 
-class SpeechStream(Response):
-    """Answers only once there is audio, so that whatever fails before is an HTTP error.
+class SpeechResponse(Response):
+    """Begins only once there is audio, so that whatever fails before is an HTTP error.
 
-    What fails later is told in the wire's own way, or cuts the connection: a listener must never
-    take half of a speech for the whole.
+    What fails later is reported in the framing's own way, or cuts the connection: a listener must
+    never take half of a speech for the whole.
     """
 
-    def __init__(self, engine: Engine, request: SpeechRequest, wire: Wire, record: Record) -> None:
-        super().__init__(media_type=wire.media_type)
+    def __init__(
+        self, engine: Engine, request: SpeechRequest, framing: Framing, record: Record
+    ) -> None:
+        super().__init__(media_type=framing.media_type)
         del self.headers["content-length"]
-        self._speaking = Speaking(engine, request, wire, record)
-        self._wire = wire
+        self._speaking = Speaking(engine, request, framing, record)
+        self._framing = framing
         self._record = record
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,9 +39,9 @@ class SpeechStream(Response):
                     await self._send(send, data)
             await self._send(send, b"", last=True)
         except Exception as error:
-            told = self._wire.failure(refusal(error)) if self._record.status else None
-            if told is not None:
-                await self._send(send, told, last=True)
+            report = self._framing.failure(as_refusal(error)) if self._record.status else None
+            if report is not None:
+                await self._send(send, report, last=True)
             raise
 
     async def _begin(self, send: Send) -> None:

@@ -1,6 +1,6 @@
-"""The server process: a socket, signals, and an orderly end. Knows no route.
+"""The server process: a socket, signals, and an orderly end.
 
-To be awaited in a uvloop; see `cosyserve serve`.
+`serve` is awaited in a uvloop; see `cosyserve serve`.
 """
 
 from __future__ import annotations
@@ -70,25 +70,25 @@ class Server(uvicorn.Server):
             print(f"listening on {_address(listener)}{note}", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """New requests still come in, and are told to go elsewhere, while the old ones finish."""
+        """New requests are refused, which still takes a server, while the running ones finish."""
         self._gate.close()
         self._connections.close()
-        await self._while(
+        await self._wait_while(
             lambda: self._gate.inside + self._connections.count, self._seconds_to_finish
         )
-        self._connections.cut()
-        await self._while(lambda: self._connections.count, STRAGGLER_SECONDS)
+        self._connections.abort()
+        await self._wait_while(lambda: self._connections.count, STRAGGLER_SECONDS)
         await super().shutdown(sockets)
         await self._decoder.close()
 
-    async def _while(self, open_yet: Callable[[], int], seconds: float) -> None:
+    async def _wait_while(self, count: Callable[[], int], seconds: float) -> None:
         until = time.monotonic() + seconds
-        while open_yet() and time.monotonic() < until and not self.force_exit:
+        while count() and time.monotonic() < until and not self.force_exit:
             await asyncio.sleep(0.05)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Unlike uvicorn's own, doesn't raise the signal again: the end was in good order."""
+        """Unlike uvicorn's own, it doesn't raise the signal again: the end was in good order."""
         loop = asyncio.get_running_loop()
         signals = (signal.SIGINT, signal.SIGTERM)
         for number in signals:
@@ -117,7 +117,7 @@ def config(app: FastAPI, limits: Limits) -> uvicorn.Config:
 
 
 def listen(host: str, port: int, seconds: float) -> socket.socket:
-    """A client that takes none of what was sent for so many seconds is gone."""
+    """The listening socket; it drops clients that read nothing for so many seconds."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)

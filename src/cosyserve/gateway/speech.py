@@ -1,4 +1,4 @@
-"""Route: text to speech. Knows nothing of how the speech travels back, nor of what computes it."""
+"""Route: text to speech."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fastapi import APIRouter, Request, Response
 from cosyserve.audio import MEDIA_TYPES
 from cosyserve.contracts import Engine
 from cosyserve.gateway.errors import Refusal
-from cosyserve.gateway.framing import open_wire
+from cosyserve.gateway.framing import open_framing
 from cosyserve.gateway.interpreter import Interpreter
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.requests import OPENAPI_BODY, SpeechBody, read_speech
-from cosyserve.gateway.response import SpeechStream
+from cosyserve.gateway.response import SpeechResponse
 
 SPEECH: dict[int | str, dict[str, object]] = {
     200: {
@@ -38,11 +38,11 @@ def routes(engine: Engine, interpreter: Interpreter, limits: Limits) -> APIRoute
         record = request.state.record
         record.characters = len(body.input)
         _check_text(body, limits)
-        wire = await asyncio.to_thread(
-            open_wire, body.stream_format, body.response_format, body.sample_rate
+        framing = await asyncio.to_thread(
+            open_framing, body.stream_format, body.response_format, body.sample_rate
         )
-        spoken = await interpreter.request(body, body.input)
-        return SpeechStream(engine, spoken, wire, record)
+        speech_request = await interpreter.request(body, body.input)
+        return SpeechResponse(engine, speech_request, framing, record)
 
     return router
 

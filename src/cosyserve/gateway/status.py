@@ -1,11 +1,12 @@
-"""Routes: models, health, readiness, metrics. Knows no speech."""
+"""Routes: models, health, readiness, metrics, and the API's documentation as one page."""
 
 from __future__ import annotations
 
 import time
+from importlib.resources import files
 
 from fastapi import APIRouter, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
@@ -49,6 +50,7 @@ def describe(model: ModelInfo) -> str:
 def routes(engine: Engine, metrics: Metrics, gate: Gate) -> APIRouter:
     router = APIRouter(tags=["status"])
     created = int(time.time())
+    page = files("cosyserve.gateway").joinpath("docs.html").read_text("utf-8")
 
     def entry() -> ModelEntry:
         model = engine.model
@@ -78,5 +80,9 @@ def routes(engine: Engine, metrics: Metrics, gate: Gate) -> APIRouter:
     @router.get("/metrics", response_class=Response)
     async def prometheus() -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    @router.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(page)
 
     return router

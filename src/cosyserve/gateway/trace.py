@@ -1,7 +1,6 @@
 """One record, one id and one log line per request; every error of a request is answered here.
 
-A WebSocket is such a request, and so is each utterance on it. Knows the length of a text, never
-the text. Knows no route.
+A WebSocket is such a request, and so is each utterance on it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve.errors import CosyError
-from cosyserve.gateway.errors import ClientLeft, Refusal, refusal
+from cosyserve.gateway.errors import ClientLeft, Refusal, as_refusal
 from cosyserve.gateway.metrics import Metrics
 from cosyserve.gateway.record import Record
 
@@ -33,17 +32,17 @@ class Ledger:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    def failed(self, record: Record, error: Exception) -> Refusal:
-        """What the client is told of it."""
-        refused = refusal(error)
-        record.error = refused.code
-        self._metrics.refused(refused.code)
-        if refused.status_code >= 500 and not isinstance(error, CosyError | Refusal):
+    def refuse(self, record: Record, error: Exception) -> Refusal:
+        """Notes the error -> the answer to the client."""
+        refusal = as_refusal(error)
+        record.error = refusal.code
+        self._metrics.count_refusal(refusal.code)
+        if refusal.status_code >= 500 and not isinstance(error, CosyError | Refusal):
             log.error("request_id=%s unexpected error", record.request_id, exc_info=error)
-        return refused
+        return refusal
 
-    def over(self, record: Record, route: str) -> None:
-        seconds = time.perf_counter() - record.begun
+    def finish(self, record: Record, route: str) -> None:
+        seconds = time.perf_counter() - record.started
         self._metrics.observe(record, route, seconds)
         log.info("%s", record.line(seconds))
 
@@ -82,20 +81,20 @@ class Trace:
         except ClientLeft:
             record.status = CLIENT_LEFT
         except Exception as error:
-            refused = self._ledger.failed(record, error)
+            refusal = self._ledger.refuse(record, error)
             if record.status == SWITCHED:
                 await send({"type": "websocket.close", "code": INTERNAL})
             elif not record.status:
-                await refused.response(scope, receive, send_with_id)
+                await refusal.response(scope, receive, send_with_id)
             elif not record.answered:
                 raise  # a stream that has begun can only be cut
         finally:
-            self._ledger.over(record, getattr(scope.get("route"), "path", "none"))
+            self._ledger.finish(record, getattr(scope.get("route"), "path", "none"))
 
 
 def _request_id(headers: Headers) -> str:
-    given = headers.get("x-request-id", "")
-    return given if SANE_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+    request_id = headers.get("x-request-id", "")
+    return request_id if SANE_ID.fullmatch(request_id) else f"req_{uuid.uuid4().hex}"
 
 
 def _has_body(headers: Headers) -> bool:

@@ -1,4 +1,4 @@
-"""Routes: listing, learning, reading and removing voices. Knows no speech."""
+"""Routes: listing, learning, reading and removing voices."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from urllib.parse import quote
 from fastapi import APIRouter, Form, Response, UploadFile
 from pydantic import BaseModel
 
-from cosyserve.contracts import TOKENS_PER_SECOND, Engine, Recording, Voice
-from cosyserve.errors import VoiceError
+from cosyserve.contracts import TOKENS_PER_SECOND, Engine, Recording, Voice, VoiceFormat
 from cosyserve.gateway.decoding import Decoder
 from cosyserve.gateway.known_voices import KnownVoices
 from cosyserve.gateway.requests import MAX_TEXT
 from cosyserve.voices.file import from_bytes, to_bytes
+from cosyserve.voices.fits import check_fits
 
 Line = Annotated[str, Form(max_length=MAX_TEXT)]
 RequiredLine = Annotated[str, Form(min_length=1, max_length=MAX_TEXT, pattern=r"\S")]
@@ -77,9 +77,9 @@ def routes(engine: Engine, voices: KnownVoices, decoder: Decoder) -> APIRouter:
         await voices.check_free(name)
         data = await file.read()
         if _is_voice_file(data):
-            kept = await asyncio.to_thread(from_bytes, data, "the voice file")
-            _check_fits(kept, engine)
-            voice = replace(kept, name=name, consent=consent)
+            upload = await asyncio.to_thread(from_bytes, data, "the voice file")
+            voice = replace(upload, name=name, consent=consent)
+            check_fits(voice, VoiceFormat(engine.model.family, engine.model.fingerprint))
         else:
             audio = await decoder.decode(data)
             recording = Recording(audio.samples, audio.rate, text, name, language, consent)
@@ -116,9 +116,3 @@ VOICE_FILE: dict[int | str, dict[str, object]] = {
 def _is_voice_file(data: bytes) -> bool:
     """A safetensors file is the length of its header, in 8 bytes, and JSON; no recording is."""
     return data[8:9] == b"{"
-
-
-def _check_fits(voice: Voice, engine: Engine) -> None:
-    ours, theirs = engine.model.fingerprint, voice.fingerprint
-    if voice.family != engine.model.family or (ours and theirs and ours != theirs):
-        raise VoiceError("the voice file was made by another model: send its recording instead")

@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from cosyserve.audio.features import KALDI_BINS, WHISPER_BINS
-from cosyserve.contracts import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_FRAME, Sampling
+from cosyserve.contracts import (
+    MEL_BINS,
+    SAMPLE_RATE,
+    SAMPLES_PER_FRAME,
+    Sampling,
+    VoiceFormat,
+)
 
 
 @dataclass(frozen=True)
@@ -236,6 +242,18 @@ class ModelConfig:
     def takes_pieces(self) -> bool:
         """Whether text may arrive while the model speaks."""
         return self.lm is None or self.lm.takes_pieces
+
+    @property
+    def voice_format(self) -> VoiceFormat:
+        if self.flow is None:
+            return VoiceFormat(self.family, self.fingerprint)
+        return VoiceFormat(
+            family=self.family,
+            fingerprint=self.fingerprint,
+            embedding=self.flow.speaker,
+            mel=self.flow.mel,
+            speech_tokens=self.flow.speech_tokens,
+        )
 
     def __post_init__(self) -> None:
         """Parts agree on tokens, frames and samples, with each other and with `contracts`."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from cosyserve.audio import resample
+from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.contracts import (
     SAMPLE_RATE,
     AudioChunk,
@@ -29,7 +30,7 @@ from cosyserve.contracts import (
 from cosyserve.engine.text_stream import opened
 from cosyserve.errors import CosyError, InputError, OverloadError, WorkerError
 from cosyserve.triton import vocabulary
-from cosyserve.triton.speech import REFERENCE_RATE, audio_chunk, plain_inputs, request_inputs
+from cosyserve.triton.speech import audio_chunk, plain_inputs, request_inputs
 from cosyserve.triton.tensors import Tensors
 from cosyserve.triton.upstream import Served, Upstream
 from cosyserve.voices.enroll import check_recording, voice_from_features
@@ -110,9 +111,7 @@ class TritonEngine:
 
     async def embed(self, recording: Recording) -> Voice:
         check_recording(recording)
-        narrow = await asyncio.to_thread(
-            resample, recording.samples, recording.rate, REFERENCE_RATE
-        )
+        narrow = await asyncio.to_thread(resample, recording.samples, recording.rate, SPEECH_RATE)
         server = self._least_loaded()
         tokens, embedding = await asyncio.gather(
             self._tokens_of(server, narrow), self._embedding_of(server, narrow)

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from cosyserve.audio import resample
+from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.contracts import SAMPLES_PER_TOKEN, AudioChunk, Floats, Mode, SpeechRequest, Voice
 from cosyserve.errors import CosyError, InputError, VoiceError
 from cosyserve.triton import tensors
 from cosyserve.triton.options import packed
 from cosyserve.triton.tensors import Array, Tensors
 from cosyserve.voices import file as voice_file
-
-REFERENCE_RATE = 16_000
 
 
 def speech_inputs(
@@ -31,7 +30,7 @@ def speech_inputs(
     if recording is None:
         return inputs
     # Triton batches requests of one shape only: whole seconds make that likely.
-    padded = np.zeros((1, -(-len(recording) // REFERENCE_RATE) * REFERENCE_RATE), np.float32)
+    padded = np.zeros((1, -(-len(recording) // SPEECH_RATE) * SPEECH_RATE), np.float32)
     padded[0, : len(recording)] = recording
     return inputs | {
         "reference_wav": padded,
@@ -88,4 +87,4 @@ def _recording(voice: Voice) -> Floats:
             f"voice '{voice.name}' has no recording, and this Triton server takes nothing else: "
             "add it again"
         )
-    return resample(voice.source, voice.source_rate, REFERENCE_RATE)
+    return resample(voice.source, voice.source_rate, SPEECH_RATE)

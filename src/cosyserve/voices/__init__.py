@@ -1,4 +1,4 @@
 """Voices: learning one from a recording, its file, its store.
 
-Knows no request and no server. Import from its modules: `file` and `store` cost no torch.
+Import from its modules: all but `shipped` and `spk2info` cost no torch.
 """

@@ -1,7 +1,4 @@
-"""Learning a voice from a recording, and whether a voice fits a model.
-
-Knows no file and no store.
-"""
+"""Learning a voice from a recording."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from cosyserve.audio import prompt_mel, resample, speaker_fbank, whisper_log_mel
+from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.contracts import (
     FRAMES_PER_TOKEN,
     MAX_PROMPT_SECONDS,
@@ -22,18 +20,18 @@ from cosyserve.contracts import (
     Voice,
 )
 from cosyserve.errors import VoiceError
+from cosyserve.models.config import EncoderConfig
 
-if TYPE_CHECKING:  # learning from what encoders elsewhere have heard costs no torch
+if TYPE_CHECKING:  # `voice_from_features` needs no torch
     from cosyserve.checkpoints.model import Model
 
-PROMPT_RATE = 16_000  # what the speech tokenizer and the speaker encoder listen to
 MIN_SECONDS = 0.5
-GRID = 25
+GRID = EncoderConfig().chunk
 FIRST_HOP = 10  # tokens: with a flow prompt of 15 mod 25
 
 
 class Origin(Protocol):
-    """What a voice says of the weights that made it."""
+    """The weights that make a voice."""
 
     @property
     def family(self) -> str: ...
@@ -46,7 +44,7 @@ def enroll(model: Model, recording: Recording, *, keep_audio: bool = False) -> V
     """The voice of a recording of 0.5 to 30 s, in which its text is said ("" = unknown)."""
     check_recording(recording)
     tokenizer, speaker = model.need_prompt_encoders()
-    narrow = resample(recording.samples, recording.rate, PROMPT_RATE)
+    narrow = resample(recording.samples, recording.rate, SPEECH_RATE)
     tokens, embedding = tokenizer(whisper_log_mel(narrow)), speaker(speaker_fbank(narrow))
     voice = voice_from_features(model.config, recording, tokens, embedding)
     return replace(voice, source=recording.samples) if keep_audio else voice
@@ -55,7 +53,7 @@ def enroll(model: Model, recording: Recording, *, keep_audio: bool = False) -> V
 def voice_from_features(
     origin: Origin, recording: Recording, tokens: Ints, embedding: Floats
 ) -> Voice:
-    """The voice of a recording, of which the encoders have made tokens and an embedding."""
+    """The voice of a recording, given its speech tokens and its speaker embedding."""
     mel = prompt_mel(resample(recording.samples, recording.rate, SAMPLE_RATE))
     count = min(len(mel) // FRAMES_PER_TOKEN, len(tokens))
     return Voice(
@@ -100,28 +98,3 @@ def with_short_first_hop(voice: Voice) -> Voice:
     count = len(voice.speech_tokens)
     start = (count + FIRST_HOP) % GRID if count >= 2 * GRID else 0
     return replace(voice, flow_start=start)
-
-
-def check_fits(voice: Voice, model: Model) -> None:
-    """A voice made by other weights is an error that says so."""
-    ours, theirs = model.config.fingerprint, voice.fingerprint
-    if voice.family != model.config.family:
-        raise VoiceError(
-            f"voice '{voice.name}' is of family '{voice.family}', the model is "
-            f"'{model.config.family}'"
-        )
-    if ours and theirs and ours != theirs:
-        raise VoiceError(
-            f"voice '{voice.name}' was made by another model (fingerprint {theirs}, this one has "
-            f"{ours}): add it again from its recording"
-        )
-    config = model.config.flow
-    if config is None:
-        return
-    if len(voice.embedding) != config.speaker or voice.mel.shape[1] != config.mel:
-        raise VoiceError(
-            f"voice '{voice.name}' has an embedding of {len(voice.embedding)} and "
-            f"{voice.mel.shape[1]} mel bins, the model wants {config.speaker} and {config.mel}"
-        )
-    if voice.speech_tokens.size and int(voice.speech_tokens.max()) >= config.speech_tokens:
-        raise VoiceError(f"voice '{voice.name}' has tokens above {config.speech_tokens - 1}")

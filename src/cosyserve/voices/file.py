@@ -1,7 +1,4 @@
-"""A voice as one safetensors file: arrays as tensors, everything else in its header.
-
-Knows no model and no folder.
-"""
+"""A voice as one safetensors file: arrays as tensors, everything else in its header."""
 
 from __future__ import annotations
 
@@ -136,12 +133,12 @@ def _put(partial: str, file: Path, replace: bool) -> bool:
     return True
 
 
-def read_file(file: Path, most: int) -> bytes:
-    """The first bytes of a file, at most so many."""
+def read_file(file: Path, max_bytes: int) -> bytes:
+    """The first bytes of a file, at most `max_bytes`."""
     try:
         if file.exists() and not file.is_file():
             raise VoiceError(f"{file}: not a file")
         with file.open("rb") as stream:
-            return stream.read(most)
+            return stream.read(max_bytes)
     except OSError as error:
         raise VoiceError(f"{file}: can't be read: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Voice files in a folder. Knows names and bytes, no voice."""
+"""Voice files in a folder."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class FolderShelf:
     def names(self) -> list[str]:
         return [file.stem for file in self.folder.glob(f"*{SUFFIX}") if file.is_file()]
 
-    def read(self, name: str, most: int) -> bytes | None:
+    def read(self, name: str, max_bytes: int) -> bytes | None:
         file = self._file(name)
-        return read_file(file, most) if file.exists() else None
+        return read_file(file, max_bytes) if file.exists() else None
 
     def write(self, name: str, data: bytes, *, replace: bool) -> bool:
         return write_file(self._file(name), data, replace=replace)

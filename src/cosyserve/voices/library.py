@@ -1,4 +1,4 @@
-"""What a voice's name means, everywhere. Knows no command and no protocol.
+"""The meaning of a voice's name, the same everywhere.
 
 `default` is the model's own voice, always. Any other name is a stored voice, or else one that
 came with the model.

@@ -1,6 +1,6 @@
-"""Values by key within a number of bytes: what was not used for longest goes first.
+"""Values by key within a number of bytes: the least recently used go first.
 
-Knows no voice. Two of the same limit that see the same calls hold the same keys.
+Two of the same limit that see the same calls hold the same keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class ByteLRU(Generic[Value]):
         self.limit = limit
         self.bytes = 0
         self._kept: OrderedDict[str, tuple[Value, int]] = OrderedDict()
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -29,7 +29,7 @@ class ByteLRU(Generic[Value]):
         return key in self._kept
 
     def get(self, key: str) -> Value | None:
-        with self._turn:
+        with self._lock:
             if key not in self._kept:
                 return None
             self._kept.move_to_end(key)
@@ -37,7 +37,7 @@ class ByteLRU(Generic[Value]):
 
     def put(self, key: str, value: Value, size: int) -> None:
         """Keeps the value, unless it alone is larger than the limit."""
-        with self._turn:
+        with self._lock:
             if key in self._kept:
                 self.bytes -= self._kept.pop(key)[1]
             if size > self.limit:

@@ -1,7 +1,7 @@
 """A voice travels over a link once: both ends keep the same list of what the far end knows.
 
-They see the same voices in the same order and have the same limit, so they forget the same ones;
-neither ever has to ask. Knows no message and no process.
+They see the same voices in the same order and have the same limit, so they forget the same ones,
+and neither ever has to ask.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from cosyserve.voices.lru import ByteLRU
 
 
 def voice_key(voice: Voice) -> str:
-    """What the engine may tell voices apart by."""
+    """The key by which an engine tells voices apart."""
     return "/".join((voice.content_hash, voice.family, voice.fingerprint, voice.name))
 
 
 def voice_bytes(voice: Voice) -> bytes:
-    """What the engine needs of a voice."""
+    """The voice as a file, without what an engine doesn't need."""
     return voice_file.to_bytes(replace(voice, source=None, source_rate=0))
 
 
@@ -29,7 +29,7 @@ class SentVoices:
         self._known: ByteLRU[None] = ByteLRU(cache_bytes)
 
     def bytes_for(self, voice: Voice) -> bytes | None:
-        """What must be sent along now; None: the far end has it."""
+        """The bytes to send along with a request; None: the far end has them."""
         key = voice_key(voice)
         if key in self._known:
             self._known.get(key)
@@ -45,15 +45,15 @@ class ReceivedVoices:
         self._kept: ByteLRU[Voice | VoiceError] = ByteLRU(cache_bytes)
 
     def take(self, key: str, data: bytes | None) -> Voice:
-        found: Voice | VoiceError | None
+        voice: Voice | VoiceError | None
         if data is None:
-            found = self._kept.get(key)
+            voice = self._kept.get(key)
         else:
             try:
-                found = voice_file.from_bytes(data, "request")
+                voice = voice_file.from_bytes(data, "request")
             except VoiceError as error:
-                found = error
-            self._kept.put(key, found, len(data))
-        if isinstance(found, Voice):
-            return found
-        raise found or VoiceError("the voice was forgotten on its way: ask again")
+                voice = error
+            self._kept.put(key, voice, len(data))
+        if isinstance(voice, Voice):
+            return voice
+        raise voice or VoiceError("the voice was forgotten on its way: ask again")

@@ -1,6 +1,6 @@
-"""Voice files in a Redis server, shared by many hosts. Knows names and bytes, no voice.
+"""Voice files in a Redis server, shared by many hosts.
 
-One key a voice, and one command a deed, so that hosts never see half of what another does.
+A voice is one key, and a change is one command, so that hosts never see half of a change.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class RedisShelf:
             keys = self._client.scan_iter(f"{PREFIX}*", count=SCAN_COUNT, _type="string")
             return [cast(bytes, key).decode(errors="replace")[len(PREFIX) :] for key in keys]
 
-    def read(self, name: str, most: int) -> bytes | None:
+    def read(self, name: str, max_bytes: int) -> bytes | None:
         with self._reachable():
-            return cast(bytes, self._client.getrange(PREFIX + name, 0, most - 1)) or None
+            return cast(bytes, self._client.getrange(PREFIX + name, 0, max_bytes - 1)) or None
 
     def write(self, name: str, data: bytes, *, replace: bool) -> bool:
         with self._reachable():

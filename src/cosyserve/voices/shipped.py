@@ -1,4 +1,4 @@
-"""The voices that a model brings along, and what a model is for those who ask it to speak."""
+"""The voices that a model brings along, and the model as an engine describes it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ log = logging.getLogger(__name__)
 
 
 def describe(model: Model) -> ModelInfo:
-    """What the model is; its voice `default` is always there."""
+    """The model as an engine describes it; its voice `default` is always there."""
     config = model.config
     voices = {file.stem: load_voice(file) for file in model.voices}
     if "default" not in voices:
         voices["default"] = default_voice(model)
-    about = config.name, config.family, config.fingerprint, config.speech
-    return ModelInfo(*about, voices, config.takes_pieces)
+    return ModelInfo(
+        name=config.name,
+        family=config.family,
+        fingerprint=config.fingerprint,
+        speech=config.speech,
+        voices=voices,
+        takes_pieces=config.takes_pieces,
+    )
 
 
 def default_voice(model: Model) -> Voice:
@@ -31,6 +37,9 @@ def default_voice(model: Model) -> Voice:
     if model.config.speech:
         log.warning("the model brings no voice of its own: this one is nobody's, give a better")
     flow = model.config.flow or model.need_token2wav()[0].config
-    size, mel = flow.speaker, flow.mel
-    direction = np.full(size, size**-0.5, np.float32)
-    return Voice("", np.zeros(0, np.int32), np.zeros((0, mel), np.float32), direction)
+    return Voice(
+        prompt_text="",
+        speech_tokens=np.zeros(0, np.int32),
+        mel=np.zeros((0, flow.mel), np.float32),
+        embedding=np.full(flow.speaker, flow.speaker**-0.5, np.float32),
+    )

@@ -1,8 +1,7 @@
 """Importing `spk2info.pt`, in both of its historic forms.
 
 One form comes from the original's Python API (token ids as prompt text, one tensor per use), the
-other from its Triton runtime (prompt text as a string). Knows no model beyond a text tokenizer.
-Only plain tensors are unpickled.
+other from its Triton runtime (prompt text as a string). Only plain tensors are unpickled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Voices by name, wherever they are kept. Knows no model.
+"""Voices by name, wherever they are kept.
 
 A shelf keeps bytes. Which names there may be, what the bytes mean and which of them were read
 before is known here.
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from cosyserve.contracts import Voice
+from cosyserve.contracts import VOICE_CACHE_BYTES, Voice
 from cosyserve.errors import MissingVoiceError, VoiceError
 from cosyserve.voices.file import MAX_BYTES, from_bytes, to_bytes
 from cosyserve.voices.folder import FolderShelf
@@ -23,7 +23,6 @@ DEFAULT = "default"  # always the model's own voice: nothing is kept under this 
 NAME = re.compile(r"\w[\w.-]{0,63}")  # letters of any script: the original's voices are 中文女 etc.
 MAX_NAME_BYTES = 200  # file systems allow 255, suffixes included
 HEAD_BYTES = 16 << 10  # the header of nearly every voice file
-CACHE_BYTES = 64 << 20
 HEADER_LENGTH = struct.Struct("<Q")
 
 
@@ -32,27 +31,27 @@ class Shelf(Protocol):
 
     def names(self) -> Iterable[str]: ...
 
-    def read(self, name: str, most: int) -> bytes | None:
-        """The first bytes, at most so many; None: nothing has that name."""
+    def read(self, name: str, max_bytes: int) -> bytes | None:
+        """The first bytes, at most `max_bytes`; None: nothing has that name."""
         ...
 
     def write(self, name: str, data: bytes, *, replace: bool) -> bool:
-        """False: the name is taken, and `replace` was not asked for."""
+        """Keeps the bytes. False: the name is taken, and `replace` is off."""
         ...
 
     def remove(self, name: str) -> bool:
-        """False: nothing had that name."""
+        """Removes the bytes. False: nothing had that name."""
         ...
 
     def where(self, name: str) -> str:
-        """For people."""
+        """The place of a voice, for people."""
         ...
 
 
 class VoiceStore:
     """May be used from several threads."""
 
-    def __init__(self, shelf: Shelf, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, shelf: Shelf, cache_bytes: int = VOICE_CACHE_BYTES) -> None:
         self._shelf = shelf
         self._read: ByteLRU[Voice] = ByteLRU(cache_bytes)
 
@@ -101,7 +100,7 @@ class VoiceStore:
         return MissingVoiceError(f"no voice named '{name}' (known: {known}): `cosyserve voice add`")
 
 
-def open_store(place: str, cache_bytes: int = CACHE_BYTES) -> VoiceStore:
+def open_store(place: str, cache_bytes: int = VOICE_CACHE_BYTES) -> VoiceStore:
     """The store at a folder's path or a Redis URL."""
     if place.startswith(SCHEMES):
         return VoiceStore(RedisShelf(place), cache_bytes)
@@ -127,7 +126,7 @@ def _no_name(name: str) -> str:
 
 
 def _header(head: bytes) -> str:
-    """What tells one voice file from all others: its header, which names the hash of the rest.
+    """The key of a voice file: its header, which names the hash of the rest.
 
     "" when the header is not all there.
     """

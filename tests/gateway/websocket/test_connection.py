@@ -15,7 +15,7 @@ from cosyserve.audio.formats import output_rate
 from cosyserve.errors import CosyError, InputError, OverloadError, WorkerError
 from tests.gateway.serving import Running
 from tests.gateway.talking import STREAM, close_code, talking
-from tests.gateway.test_speech import RECORDING, check_heard
+from tests.gateway.test_speech import RECORDING, check_audio
 from tests.gateway.test_status import samples
 
 TEXT = "Every letter comes alone."
@@ -26,15 +26,19 @@ def test_pieces_are_spoken_as_the_whole_is_over_http(
     server: Running, audio_format: AudioFormat
 ) -> None:
     with talking(server.url) as talk:
-        heard = talk.say(*TEXT, response_format=audio_format, seed=3, speed=1.5)
-    started, done = heard.events
+        reply = talk.say(*TEXT, response_format=audio_format, seed=3, speed=1.5)
+    started, done = reply.events
     whole = server.say(input=TEXT, response_format=audio_format, seed=3, speed=1.5)
     if audio_format is not AudioFormat.OPUS:  # an Ogg stream has a serial number of its own
-        assert heard.audio == whole.content
-    check_heard(heard.audio, audio_format, server.engine)
+        assert reply.audio == whole.content
+    check_audio(reply.audio, audio_format, server.engine)
     assert server.engine.texts[0] == TEXT
-    spoken, asked = server.engine.requests
-    assert (spoken.seed, spoken.speed, spoken.mode) == (asked.seed, asked.speed, asked.mode)
+    streamed, posted = server.engine.requests
+    assert (streamed.seed, streamed.speed, streamed.mode) == (
+        posted.seed,
+        posted.speed,
+        posted.mode,
+    )
     assert started == {
         "type": "started",
         "request_id": done["request_id"],
@@ -65,9 +69,9 @@ def test_audio_comes_while_the_text_does(server: Running) -> None:
 def test_utterances_follow_each_other(server: Running) -> None:
     with talking(server.url, additional_headers={"x-request-id": "call-7"}) as talk:
         for number, audio_format in enumerate(("pcm", "wav", "pcm", "flac"), start=1):
-            heard = talk.say(f"Number {number}.", response_format=audio_format)
-            check_heard(heard.audio, AudioFormat(audio_format), server.engine)
-            assert heard.last["request_id"] == f"call-7.{number}"
+            reply = talk.say(f"Number {number}.", response_format=audio_format)
+            check_audio(reply.audio, AudioFormat(audio_format), server.engine)
+            assert reply.last["request_id"] == f"call-7.{number}"
     assert server.engine.texts == [f"Number {number}." for number in range(1, 5)]
 
 
@@ -75,9 +79,9 @@ def test_fields_of_our_own(server: Running) -> None:
     with talking(server.url) as talk:
         reference = base64.b64encode(RECORDING).decode()
         fields = {"reference_audio": reference, "reference_text": "Hum.", "sample_rate": 16_000}
-        heard = talk.say(language="en", **fields)
-    assert heard.events[0]["sample_rate"] == 16_000
-    assert len(heard.audio) == len(server.engine.samples) * 2 // 3 * 2
+        reply = talk.say(language="en", **fields)
+    assert reply.events[0]["sample_rate"] == 16_000
+    assert len(reply.audio) == len(server.engine.samples) * 2 // 3 * 2
     (request,) = server.engine.requests
     assert (request.voice.prompt_text, request.language) == ("Hum.", "en")
 
@@ -85,9 +89,9 @@ def test_fields_of_our_own(server: Running) -> None:
 def test_large_chunks_come_in_small_frames(server: Running) -> None:
     server.behave(chunks=2, chunk_tokens=1000)  # two megabytes each; clients take one
     with talking(server.url) as talk:
-        heard = talk.say()
-    assert heard.audio == encode(server.engine.samples, AudioFormat.PCM)
-    assert max(heard.frames) <= 1 << 16
+        reply = talk.say()
+    assert reply.audio == encode(server.engine.samples, AudioFormat.PCM)
+    assert max(reply.frames) <= 1 << 16
 
 
 def test_cancelling_at_every_stage(server: Running) -> None:
@@ -199,10 +203,10 @@ def test_refused_messages_do_not_disturb_who_speaks(server: Running) -> None:
         talk.send("end")
         talk.text("three")
         talk.send("end")
-        heard = talk.hear("done")
-        told = [e["error"]["message"] for e in heard.events if e["type"] == "error"]
-        assert [message[:10] for message in told[:2]] == ["one uttera", "send JSON "]
-        assert heard.audio == encode(server.engine.samples, AudioFormat.PCM)
+        reply = talk.hear("done")
+        messages = [e["error"]["message"] for e in reply.events if e["type"] == "error"]
+        assert [message[:10] for message in messages[:2]] == ["one uttera", "send JSON "]
+        assert reply.audio == encode(server.engine.samples, AudioFormat.PCM)
         assert server.engine.texts == ["One two."]
 
 
@@ -259,10 +263,10 @@ def test_an_engine_that_fails(
     with talking(server.url) as talk:
         talk.start()
         talk.text("Hello.")
-        told = talk.hear().last
-        assert (told["error"]["code"], told["retry_after"]) == (code, retry_after)
-        assert told["request_id"].endswith(".1")
-        assert "secret" not in str(told)
+        event = talk.hear().last
+        assert (event["error"]["code"], event["retry_after"]) == (code, retry_after)
+        assert event["request_id"].endswith(".1")
+        assert "secret" not in str(event)
         assert server.engine.open_sessions == 0
         talk.text("more")
         server.behave()
@@ -319,11 +323,11 @@ def test_metrics_and_the_log(server: Running, caplog: pytest.LogCaptureFixture) 
         assert time.monotonic() < until
         time.sleep(0.01)
     lines = [json.loads(message) for message in caplog.messages]
-    spoken, refused, connection = (line for line in lines if line["path"] == STREAM)
+    streamed, refused, connection = (line for line in lines if line["path"] == STREAM)
     assert connection["status"] == 101
-    assert spoken["request_id"] == connection["request_id"] + ".1"
+    assert streamed["request_id"] == connection["request_id"] + ".1"
     assert refused["request_id"] == connection["request_id"] + ".2"
-    assert (spoken["characters"], spoken["finish"], spoken["status"]) == (10, "stop", 200)
+    assert (streamed["characters"], streamed["finish"], streamed["status"]) == (10, "stop", 200)
     assert (refused["error"], refused["status"]) == ("voice_not_found", 404)
     assert "secret" not in caplog.text
     assert samples(server.http.get("/metrics").text)["cosyserve_connections",] == 0
@@ -335,7 +339,7 @@ def test_a_fault_of_ours_ends_the_connection_and_is_logged(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("cosyserve.gateway.websocket.text.ArrivingText.push", broken)
+    monkeypatch.setattr("cosyserve.gateway.websocket.text.TextBuffer.push", broken)
     with talking(server.url) as talk:
         talk.start()
         talk.hear("started")

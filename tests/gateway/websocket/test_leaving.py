@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cosyserve.audio import AudioFormat, encode
-from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.websocket import utterance
+from cosyserve.settings import Settings
 from tests.gateway.serving import Running, serving
 from tests.gateway.sine_engine import SineEngine
 from tests.gateway.talking import Talk, talking
@@ -97,14 +97,16 @@ def test_who_reads_slowly_holds_up_the_engine_and_hears_all(server: Running) -> 
             made = server.engine.made
             time.sleep(0.3)
         assert 0 < made < 60  # the rest of the pipe is the kernel's
-        heard = talk.hear()
-    assert heard.audio == encode(server.engine.samples, AudioFormat.PCM)
+        reply = talk.hear()
+    assert reply.audio == encode(server.engine.samples, AudioFormat.PCM)
 
 
 def test_who_does_not_read_at_all_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(utterance, "FAREWELL_SECONDS", 0.2)
+    monkeypatch.setattr(utterance, "LAST_EVENT_SECONDS", 0.2)
     with (
-        serving(SineEngine(chunks=100, chunk_tokens=100), Limits(seconds=0.7)) as server,
+        serving(
+            SineEngine(chunks=100, chunk_tokens=100), Settings(max_request_seconds=0.7)
+        ) as server,
         talking(server.url, max_queue=1) as talk,
     ):
         talk.start()
@@ -119,10 +121,10 @@ def test_who_does_not_read_at_all_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_who_reads_no_refusals_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cosyserve.gateway.websocket.connection.FAREWELL_SECONDS", 0.2)
+    monkeypatch.setattr("cosyserve.gateway.websocket.connection.LAST_EVENT_SECONDS", 0.2)
     empty_message = b"\x81\x80" + b"\0" * 4  # masked
     with (
-        serving(limits=Limits(idle_seconds=0.7)) as server,
+        serving(settings=Settings(max_idle_seconds=0.7)) as server,
         talking(server.url, max_queue=1) as talk,
     ):
         talk.socket.socket.settimeout(0.2)

@@ -22,7 +22,7 @@ from cosyserve.engine.scheduling.session import Utterance
 from cosyserve.errors import InputError
 from cosyserve.models.lm.bistream import TEXT_RUN, Bistream
 from cosyserve.text.numbers import Reader, read_numbers
-from cosyserve.voices.enroll import check_fits
+from cosyserve.voices.fits import check_fits
 
 ARRIVING_TOKENS = 1024  # of a text that arrives piece by piece
 
@@ -39,7 +39,7 @@ def plan(
     model: Model, token2wav: Token2Wav, request: SpeechRequest, read: Reader = read_numbers
 ) -> list[Utterance]:
     """The utterances of a request."""
-    check_fits(request.voice, model)
+    check_fits(request.voice, model.config.voice_format)
     if request.mode is Mode.CONVERT:
         planned = [_conversion(model, request)]
     elif isinstance(request.text, str):

@@ -20,7 +20,7 @@ from cosyserve.engine.scheduling.lm_requests import LMTask, lm_tasks, segment_se
 from cosyserve.engine.scheduling.take import Take, UnusableTakeError
 from cosyserve.errors import InputError, WorkerError
 from cosyserve.text.numbers import Reader, read_numbers
-from cosyserve.voices.enroll import check_fits
+from cosyserve.voices.fits import check_fits
 
 BACKEND_TIMEOUT = 60.0  # seconds without a token or a chunk, after which a backend counts as stuck
 
@@ -133,7 +133,7 @@ class SplitEngine:
     def _plan(self, request: SpeechRequest) -> list[LMTask]:
         if request.mode is Mode.CONVERT or not isinstance(request.text, str):
             raise InputError("neither 'convert' nor text in pieces is possible with this engine")
-        check_fits(request.voice, self.model)
+        check_fits(request.voice, self.model.config.voice_format)
         config = self.model.config
         tasks = lm_tasks(config, self._tokenizer, request, request.text, self._read)
         if not tasks:

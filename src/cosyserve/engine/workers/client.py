@@ -18,7 +18,14 @@ from dataclasses import replace
 
 import msgspec
 
-from cosyserve.contracts import AudioChunk, EngineStats, ModelInfo, Recording, SpeechRequest, Voice
+from cosyserve.contracts import (
+    AudioChunk,
+    EngineStats,
+    ModelInfo,
+    Recording,
+    SpeechRequest,
+    Voice,
+)
 from cosyserve.engine.text_stream import feeding, opened
 from cosyserve.engine.workers.messages import (
     Cancel,

@@ -1,1 +1,1 @@
-"""Text in pieces in, audio out, over a WebSocket."""
+"""Speech over a WebSocket: text goes in piece by piece, audio comes out meanwhile."""

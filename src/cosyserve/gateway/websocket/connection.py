@@ -1,6 +1,6 @@
 """Route: a WebSocket with text in and audio out, one utterance after the other.
 
-Knows the order of messages; what an utterance is made of is the business of `utterance`.
+The order of messages is kept here; `utterance` speaks.
 """
 
 from __future__ import annotations
@@ -17,29 +17,34 @@ from cosyserve.gateway.metrics import Metrics
 from cosyserve.gateway.record import Record
 from cosyserve.gateway.websocket.connections import Connections
 from cosyserve.gateway.websocket.messages import (
-    Cancel,
-    End,
-    Failed,
+    CancelMessage,
+    EndMessage,
+    ErrorEvent,
     ServerEvent,
-    Start,
-    Text,
+    StartMessage,
+    TextMessage,
     read_message,
 )
-from cosyserve.gateway.websocket.text import ArrivingText
-from cosyserve.gateway.websocket.utterance import FAREWELL_SECONDS, Cancelled, Stage, Utterance
+from cosyserve.gateway.websocket.text import TextBuffer
+from cosyserve.gateway.websocket.utterance import (
+    LAST_EVENT_SECONDS,
+    Cancelled,
+    UtteranceContext,
+    WebSocketUtterance,
+)
 
 PATH = "/v1/audio/speech/stream"
 SUBPROTOCOL = "cosyserve"
 GOING_AWAY, POLICY = 1001, 1008  # why a WebSocket is closed
 
 
-def routes(stage: Stage, connections: Connections, metrics: Metrics) -> APIRouter:
+def routes(context: UtteranceContext, connections: Connections, metrics: Metrics) -> APIRouter:
     router = APIRouter(tags=["speech"])
 
     @router.websocket(PATH)
     async def converse(websocket: WebSocket) -> None:
-        connection = Connection(websocket, stage, connections, metrics)
-        with connections.place(connection), metrics.connections.track_inprogress():
+        connection = Connection(websocket, context, connections, metrics)
+        with connections.register(connection), metrics.connections.track_inprogress():
             await connection.serve()
 
     @router.get(PATH, status_code=426, response_model=ErrorEnvelope, responses=UPGRADE)
@@ -55,22 +60,28 @@ UPGRADE: dict[int | str, dict[str, object]] = {101: {"description": "The WebSock
 
 
 class Connection:
-    """Listens at all times, even while it speaks: a client may cancel or leave.
+    """One WebSocket, read at all times, even while it speaks: a client may cancel or leave.
 
-    Two tasks at most: this one reads, another one speaks; neither outlives the other.
+    It has two tasks at most: one reads, the other speaks; neither outlives the other.
     """
 
     def __init__(
-        self, websocket: WebSocket, stage: Stage, connections: Connections, metrics: Metrics
+        self,
+        websocket: WebSocket,
+        context: UtteranceContext,
+        connections: Connections,
+        metrics: Metrics,
     ) -> None:
-        self._websocket, self._stage = websocket, stage
-        self._connections, self._metrics = connections, metrics
+        self._websocket = websocket
+        self._context = context
+        self._connections = connections
+        self._metrics = metrics
         self._record: Record = websocket.state.record
         self._utterances = 0
-        self._utterance: Utterance | None = None  # until its last event is sent
+        self._utterance: WebSocketUtterance | None = None  # until its last event is sent
         self._text = self._new_text()
-        self._dropping = False  # what is left of a text that nobody will hear
-        self._patience: asyncio.Timeout | None = None  # with a client that asks for nothing
+        self._discarding = False  # the rest of a text whose utterance has ended
+        self._idle_timeout: asyncio.Timeout | None = None  # of a client that asks for nothing
 
     async def serve(self) -> None:
         offered = self._websocket.scope.get("subprotocols", ())
@@ -84,105 +95,105 @@ class Connection:
         except* ClientLeft:
             pass
 
-    def leave(self) -> None:
+    def close_when_idle(self) -> None:
         if self._utterance is None:
-            self._rest(0)
+            self._close_after(0)
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         if self._utterance:
             self._utterance.stop(shutting_down())
 
     async def _listen(self, tasks: asyncio.TaskGroup) -> None:
         try:
-            async with asyncio.timeout(None) as self._patience:
-                self._rest(self._stage.limits.idle_seconds)
+            async with asyncio.timeout(None) as self._idle_timeout:
+                self._close_after(self._context.limits.idle_seconds)
                 while True:
                     await self._take(await self._receive(), tasks)
                     await asyncio.sleep(0)  # a flood of messages must not hold up the others
         except ClientLeft:
             pass  # the utterance has time to tidy up
         except TimeoutError:
-            if not (self._patience and self._patience.expired()):
+            if not (self._idle_timeout and self._idle_timeout.expired()):
                 raise
             await self._close()
         finally:
-            self._patience = None
+            self._idle_timeout = None
             if self._utterance:
                 self._utterance.stop(ClientLeft())
 
-    def _rest(self, seconds: float) -> None:
-        """So long may the client ask for nothing."""
-        if self._patience and not self._patience.expired():
+    def _close_after(self, seconds: float) -> None:
+        """Closes the connection unless the client asks for something within these seconds."""
+        if self._idle_timeout and not self._idle_timeout.expired():
             wait = 0 if self._connections.closed else seconds
-            self._patience.reschedule(asyncio.get_running_loop().time() + wait)
+            self._idle_timeout.reschedule(asyncio.get_running_loop().time() + wait)
 
     async def _take(self, text: str | None, tasks: asyncio.TaskGroup) -> None:
         try:
             message = read_message(text)
-            if isinstance(message, Start):
+            if isinstance(message, StartMessage):
                 self._begin(message, tasks)
             else:
                 self._follow(message)
-        except Refusal as refused:
-            self._dropping = self._utterance is None
-            self._metrics.refused(refused.code)
-            await self._send(Failed.of(refused))
+        except Refusal as refusal:
+            self._discarding = self._utterance is None
+            self._metrics.count_refusal(refusal.code)
+            await self._send(ErrorEvent.of(refusal))
 
-    def _begin(self, start: Start, tasks: asyncio.TaskGroup) -> None:
+    def _begin(self, start: StartMessage, tasks: asyncio.TaskGroup) -> None:
         if self._utterance:
             _out_of_order(
                 "one utterance at a time: wait for 'done', or send 'cancel' and wait for it"
             )
-        if self._patience and not self._patience.expired():
-            self._patience.reschedule(None)
+        if self._idle_timeout and not self._idle_timeout.expired():
+            self._idle_timeout.reschedule(None)
         self._utterances += 1
         request_id = f"{self._record.request_id}.{self._utterances}"
-        self._text, self._dropping = self._new_text(), False
+        self._text, self._discarding = self._new_text(), False
         record = Record(request_id, "WEBSOCKET", PATH)
         key = self._websocket.scope["state"].get("key")
-        self._utterance = Utterance(self._stage, start, self._text, record, key)
+        self._utterance = WebSocketUtterance(self._context, start, self._text, record, key)
         tasks.create_task(self._speak(self._utterance))
 
-    async def _speak(self, utterance: Utterance) -> None:
+    async def _speak(self, utterance: WebSocketUtterance) -> None:
         try:
             await utterance.run(self._send)
         finally:
             self._utterance = None
-            self._dropping = not self._text.ended
-            self._rest(self._stage.limits.seconds)
+            self._discarding = not self._text.ended
+            self._close_after(self._context.limits.seconds)
 
-    def _follow(self, message: Text | End | Cancel) -> None:
+    def _follow(self, message: TextMessage | EndMessage | CancelMessage) -> None:
         match message:
-            case Cancel():
+            case CancelMessage():
                 if self._utterance:
                     self._utterance.stop(Cancelled())
-                self._dropping = False  # a cancel that comes too late is no mistake
-            case End() if self._dropping:
-                self._dropping = False
-            case _ if self._dropping:
+                self._discarding = False  # a cancel that comes too late is no mistake
+            case EndMessage() if self._discarding:
+                self._discarding = False
+            case _ if self._discarding:
                 pass
             case _ if self._utterance is None:
                 _out_of_order(f"'{message.type}' belongs to an utterance: send 'start' first")
             case _ if self._text.ended:
                 _out_of_order(f"'{message.type}' after 'end': wait for 'done', then send 'start'")
-            case End():
+            case EndMessage():
                 self._text.end()
-            case Text():
+            case TextMessage():
                 self._push(message.text)
 
     def _push(self, piece: str) -> None:
         try:
             self._text.push(piece)
-        except Refusal as refused:
+        except Refusal as refusal:
             assert self._utterance
-            self._utterance.stop(refused)
+            self._utterance.stop(refusal)
 
-    def _new_text(self) -> ArrivingText:
-        limits = self._stage.limits
-        return ArrivingText(limits.input_characters, limits.idle_seconds)
+    def _new_text(self) -> TextBuffer:
+        limits = self._context.limits
+        return TextBuffer(limits.input_characters, limits.idle_seconds)
 
     async def _receive(self) -> str | None:
-        """The text of a frame; None: the frame was binary."""
+        """The text of the next frame; None: the frame was binary."""
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise ClientLeft
@@ -190,7 +201,7 @@ class Connection:
         return text
 
     async def _send(self, item: ServerEvent | bytes) -> None:
-        """An item is sent as a whole, or not at all: it may be waited for, never cut."""
+        """Sends an item as a whole, or not at all."""
         if self._websocket.application_state is not WebSocketState.CONNECTED:
             raise ClientLeft
         try:
@@ -202,15 +213,15 @@ class Connection:
             raise ClientLeft from error
 
     async def _close(self) -> None:
-        """Patience is over."""
+        """Closes the connection of a client that has been idle for too long."""
         going = self._connections.closed
         late = Refusal(408, "no 'start' came in time: connect again when you have one", "timeout")
-        refused = shutting_down() if going else late
+        refusal = shutting_down() if going else late
         try:
-            async with asyncio.timeout(FAREWELL_SECONDS):
+            async with asyncio.timeout(LAST_EVENT_SECONDS):
                 if not going:
-                    await self._send(Failed.of(refused))
-                await self._websocket.close(GOING_AWAY if going else POLICY, refused.detail)
+                    await self._send(ErrorEvent.of(refusal))
+                await self._websocket.close(GOING_AWAY if going else POLICY, refusal.detail)
         except (TimeoutError, WebSocketDisconnect) as error:
             raise ClientLeft from error
 

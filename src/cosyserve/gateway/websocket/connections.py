@@ -1,7 +1,4 @@
-"""The WebSockets that are open: how many may be, and how they are sent away.
-
-Knows no message.
-"""
+"""The open WebSockets: how many there may be, and how they are closed."""
 
 from __future__ import annotations
 
@@ -12,20 +9,20 @@ from typing import Protocol
 from cosyserve.gateway.limits import shutting_down, too_many
 
 
-class Leaving(Protocol):
-    def leave(self) -> None:
-        """Goes, now or when what is being said is over."""
+class Closable(Protocol):
+    def close_when_idle(self) -> None:
+        """Closes the connection, now or when its utterance has ended."""
         ...
 
-    def cut(self) -> None:
-        """Ends what is being said."""
+    def abort(self) -> None:
+        """Ends the utterance that is being spoken."""
         ...
 
 
 class Connections:
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._open: set[Leaving] = set()
+        self._open: set[Closable] = set()
         self.closed = False
 
     @property
@@ -33,7 +30,8 @@ class Connections:
         return len(self._open)
 
     @contextmanager
-    def place(self, connection: Leaving) -> Iterator[None]:
+    def register(self, connection: Closable) -> Iterator[None]:
+        """Counts the connection inside the `with`."""
         if self.closed:
             raise shutting_down()
         if self.count >= self._capacity:
@@ -45,11 +43,11 @@ class Connections:
             self._open.remove(connection)
 
     def close(self) -> None:
-        """No more of them; those that are silent leave, the others when they are."""
+        """Admits no more connections; idle ones close now, the others when they become idle."""
         self.closed = True
         for connection in tuple(self._open):
-            connection.leave()
+            connection.close_when_idle()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         for connection in tuple(self._open):
-            connection.cut()
+            connection.abort()

@@ -1,7 +1,4 @@
-"""What is said on a WebSocket beside audio, in JSON: a client's messages and the server's events.
-
-Knows no order in which they come.
-"""
+"""The JSON on a WebSocket: messages of the client, events of the server."""
 
 from __future__ import annotations
 
@@ -13,40 +10,40 @@ from cosyserve.gateway.errors import ErrorBody, Refusal, invalid_value
 from cosyserve.gateway.framing import Usage
 from cosyserve.gateway.requests import SpeechFields
 
-MAX_FAULT = 300  # characters of a complaint, which may quote what was sent
+MAX_FAULT = 300  # characters of an error message, which may quote what was sent
 
 
-class Start(SpeechFields):
+class StartMessage(SpeechFields):
     type: Literal["start"]
 
 
-class Text(BaseModel):
+class TextMessage(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     type: Literal["text"]
     text: str
 
 
-class End(BaseModel):
+class EndMessage(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     type: Literal["end"]
 
 
-class Cancel(BaseModel):
+class CancelMessage(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     type: Literal["cancel"]
 
 
-ClientMessage = Start | Text | End | Cancel
+ClientMessage = StartMessage | TextMessage | EndMessage | CancelMessage
 _messages: TypeAdapter[ClientMessage] = TypeAdapter(
     Annotated[ClientMessage, Field(discriminator="type")]
 )
 
 
 def read_message(text: str | None) -> ClientMessage:
-    """None: the frame was binary."""
+    """The message in a text frame; `text` is None for a binary frame."""
     if text is None:
         raise Refusal(
             400, "send JSON in text frames; binary frames are the server's", "invalid_json"
@@ -61,22 +58,22 @@ def read_message(text: str | None) -> ClientMessage:
         raise invalid_value(fault, first["loc"][1:] or ("type",)) from error
 
 
-class Started(BaseModel):
+class StartedEvent(BaseModel):
     type: Literal["started"] = "started"
     request_id: str
     content_type: str
     sample_rate: int
 
 
-class Done(BaseModel):
+class DoneEvent(BaseModel):
     type: Literal["done"] = "done"
     request_id: str
     finish_reason: str  # as of an `AudioChunk`
     usage: Usage
 
 
-class Failed(BaseModel):
-    """`request_id` is that of the utterance that ends by it; None: only a message was refused."""
+class ErrorEvent(BaseModel):
+    """An error. `request_id` is that of the utterance which it ends; None: it ends none."""
 
     type: Literal["error"] = "error"
     request_id: str | None
@@ -84,10 +81,10 @@ class Failed(BaseModel):
     retry_after: int | None  # seconds
 
     @classmethod
-    def of(cls, refused: Refusal, request_id: str | None = None) -> Failed:
-        error = refused.envelope.error
-        wait = (refused.headers or {}).get("Retry-After")
+    def of(cls, refusal: Refusal, request_id: str | None = None) -> ErrorEvent:
+        error = refusal.envelope.error
+        wait = (refusal.headers or {}).get("Retry-After")
         return cls(request_id=request_id, error=error, retry_after=int(wait) if wait else None)
 
 
-ServerEvent = Started | Done | Failed
+ServerEvent = StartedEvent | DoneEvent | ErrorEvent

@@ -1,4 +1,4 @@
-"""uvicorn's WebSocket protocol, less what a hostile client can pile up in it. Knows no message."""
+"""uvicorn's WebSocket protocol, without what a hostile client can pile up in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class BoundedProtocol(WebSocketsSansIOProtocol):
         if self.writable.is_set():
             super().handle_ping()
         else:
-            self.conn.data_to_send()  # whoever doesn't read gets no more answers
+            self.conn.data_to_send()  # a client that doesn't read gets no more answers
 
     def handle_cont(self, event: Frame) -> None:
         if event.data or event.fin:  # a message may have any number of empty frames

@@ -1,7 +1,4 @@
-"""A text on its way from a client to an engine, bounded in characters and in silence.
-
-Knows no connection and no engine.
-"""
+"""The buffer between a client that sends text and an engine that reads it."""
 
 from __future__ import annotations
 
@@ -12,15 +9,19 @@ from collections.abc import AsyncGenerator
 from cosyserve.gateway.errors import Refusal
 
 
-class ArrivingText:
-    """Pieces that nobody has taken yet are handed over as one: many tiny ones cost little."""
+class TextBuffer:
+    """A text that arrives in pieces, bounded in characters and in seconds between pieces.
+
+    Pieces that wait are read as one, so that many tiny ones cost little.
+    """
 
     def __init__(self, max_characters: int, idle_seconds: float) -> None:
-        self._max_characters, self._idle_seconds = max_characters, idle_seconds
+        self._max_characters = max_characters
+        self._idle_seconds = idle_seconds
         self._waiting = ""
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self.characters = 0
-        self.begun: float | None = None  # when there was something to say
+        self.started: float | None = None  # when there was something to say
         self.ended = False
 
     def push(self, piece: str) -> None:
@@ -34,18 +35,18 @@ class ArrivingText:
             )
         self.characters += len(piece)
         self._waiting += piece
-        if self.begun is None and piece.strip():
-            self.begun = time.perf_counter()
-        self._news.set()
+        if self.started is None and piece.strip():
+            self.started = time.perf_counter()
+        self._changed.set()
 
     def end(self) -> None:
         self.ended = True
-        self._news.set()
+        self._changed.set()
 
     async def begin(self) -> AsyncGenerator[str, None]:
         """Waits until there is something to say -> all of the text, piece by piece."""
         blank = ""
-        while self.begun is None:
+        while self.started is None:
             piece = await self._next()
             if not piece:
                 raise Refusal(400, "the text holds nothing to say", "invalid_value", param="text")
@@ -58,12 +59,12 @@ class ArrivingText:
             yield piece
 
     async def _next(self) -> str:
-        """Nothing: the text is over."""
+        """All that waits; "" at the end of the text."""
         try:
             async with asyncio.timeout(self._idle_seconds):
                 while not (self._waiting or self.ended):
-                    self._news.clear()
-                    await self._news.wait()
+                    self._changed.clear()
+                    await self._changed.wait()
         except TimeoutError:
             message = f"no text came for {self._idle_seconds:g} s: send more, or 'end', in time"
             raise Refusal(408, message, "timeout") from None

@@ -1,6 +1,6 @@
 """One utterance on a WebSocket, from its `start` to its `done` or `error`.
 
-Knows no client message and no other utterance.
+Whatever ends it first decides how it ends.
 """
 
 from __future__ import annotations
@@ -13,29 +13,35 @@ from dataclasses import dataclass, replace
 from cosyserve.audio.formats import output_rate
 from cosyserve.contracts import Engine
 from cosyserve.gateway.errors import ClientLeft, Refusal
-from cosyserve.gateway.framing import Usage, open_wire
+from cosyserve.gateway.framing import Usage, open_framing
 from cosyserve.gateway.interpreter import Interpreter
 from cosyserve.gateway.limits import Gate, Limits
 from cosyserve.gateway.record import Record
 from cosyserve.gateway.speaking import Speaking
 from cosyserve.gateway.trace import CLIENT_LEFT, Ledger
-from cosyserve.gateway.websocket.messages import Done, Failed, ServerEvent, Start, Started
-from cosyserve.gateway.websocket.text import ArrivingText
+from cosyserve.gateway.websocket.messages import (
+    DoneEvent,
+    ErrorEvent,
+    ServerEvent,
+    StartedEvent,
+    StartMessage,
+)
+from cosyserve.gateway.websocket.text import TextBuffer
 
 FRAME_BYTES = 1 << 16  # of audio: clients refuse large messages, and wait long for them
-FAREWELL_SECONDS = 5.0  # for a last event, when the time for all others is over
-NOTHING = Usage(input_tokens=0, output_tokens=0, total_tokens=0)
+LAST_EVENT_SECONDS = 5.0  # for a last event, when the time for all others is over
+NO_USAGE = Usage(input_tokens=0, output_tokens=0, total_tokens=0)
 
 Send = Callable[[ServerEvent | bytes], Awaitable[None]]  # raises ClientLeft
 
 
-class Cancelled(Exception):  # noqa: N818 - a wish, nobody's fault
-    """The client wants to hear no more."""
+class Cancelled(Exception):  # noqa: N818 - an event, nobody's fault
+    """The client has sent `cancel`."""
 
 
 @dataclass(frozen=True)
-class Stage:
-    """All that an utterance needs of the gateway."""
+class UtteranceContext:
+    """The parts of the gateway that an utterance uses."""
 
     engine: Engine
     interpreter: Interpreter
@@ -44,24 +50,32 @@ class Stage:
     ledger: Ledger
 
 
-class Utterance:
-    """Whatever ends it, ends it once: what comes later is too late."""
+class WebSocketUtterance:
+    """Runs once; `stop` may come at any time, from whoever reads the connection."""
 
     def __init__(
-        self, stage: Stage, start: Start, text: ArrivingText, record: Record, key: int | None
+        self,
+        context: UtteranceContext,
+        start: StartMessage,
+        text: TextBuffer,
+        record: Record,
+        key: int | None,
     ) -> None:
-        self._stage, self._start, self._text = stage, start, text
-        self._record, self._key = record, key
+        self._context = context
+        self._start = start
+        self._text = text
+        self._record = record
+        self._key = key
         self._speaking: Speaking | None = None
-        self._time_left: asyncio.Timeout | None = None  # while there is something to stop
-        self._why: Exception | None = None
+        self._timeout: asyncio.Timeout | None = None  # while there is something to stop
+        self._reason: Exception | None = None
 
-    def stop(self, why: Exception) -> None:
-        """Ends it soon, unless it ends already: `why` is Cancelled, ClientLeft or an error."""
-        if self._why is None:
-            self._why = why
-            if self._time_left and not self._time_left.expired():
-                self._time_left.reschedule(0)
+    def stop(self, reason: Exception) -> None:
+        """Ends it soon, unless it is ending: `reason` is Cancelled, ClientLeft or an error."""
+        if self._reason is None:
+            self._reason = reason
+            if self._timeout and not self._timeout.expired():
+                self._timeout.reschedule(0)
 
     async def run(self, send: Send) -> None:
         """Speaks, and sends the event that ends it. Raises ClientLeft if nobody receives that."""
@@ -73,38 +87,38 @@ class Utterance:
             except Cancelled:
                 record.status = 200
                 record.finish = "cancelled"
-                await self._farewell(send, self._done("cancelled"))
+                await self._send_last(send, self._done("cancelled"))
             except ClientLeft:
                 raise
             except Exception as error:
-                refused = self._stage.ledger.failed(record, error)
-                record.status = refused.status_code
-                await self._farewell(send, Failed.of(refused, record.request_id))
+                refusal = self._context.ledger.refuse(record, error)
+                record.status = refusal.status_code
+                await self._send_last(send, ErrorEvent.of(refusal, record.request_id))
         except (ClientLeft, asyncio.CancelledError):
             record.status = CLIENT_LEFT
             raise
         finally:
             record.characters = self._text.characters
-            self._stage.ledger.over(record, record.path)
+            self._context.ledger.finish(record, record.path)
 
     async def _speak_within_limits(self, send: Send) -> None:
-        limits = self._stage.limits
-        if self._why:
-            raise self._why
+        limits = self._context.limits
+        if self._reason:
+            raise self._reason
         try:
-            with self._stage.gate.passage(self._key):
-                async with asyncio.timeout(limits.seconds) as self._time_left:
+            with self._context.gate.admit(self._key):
+                async with asyncio.timeout(limits.seconds) as self._timeout:
                     await self._speak(send)
         except Exception as error:
-            if self._why and self._why is not error:
-                raise self._why from error
-            self._why = error
-            if self._time_left and self._time_left.expired():
+            if self._reason and self._reason is not error:
+                raise self._reason from error
+            self._reason = error
+            if self._timeout and self._timeout.expired():
                 message = f"the utterance took more than {limits.seconds:g} s, which is the limit"
                 raise Refusal(504, message, "timeout") from error
             raise
         finally:
-            self._time_left = None
+            self._timeout = None
 
     async def _speak(self, send: Send) -> None:
         start = self._start
@@ -113,22 +127,24 @@ class Utterance:
             try:
                 await send(item)
             except ClientLeft as left:
-                self._why = left  # whoever stops us now must not disturb the tidying up
+                self._reason = left  # a later `stop` must not disturb the clean-up
                 raise
 
-        wire = await asyncio.to_thread(open_wire, "audio", start.response_format, start.sample_rate)
-        request = await self._stage.interpreter.request(start, "")
+        framing = await asyncio.to_thread(
+            open_framing, "audio", start.response_format, start.sample_rate
+        )
+        request = await self._context.interpreter.request(start, "")
         await deliver(
-            Started(
+            StartedEvent(
                 request_id=self._record.request_id,
-                content_type=wire.media_type,
+                content_type=framing.media_type,
                 sample_rate=output_rate(start.response_format, start.sample_rate),
             )
         )
-        # Only now: whoever has said nothing yet takes no place of those who speak.
+        # Only now: an utterance without text yet must not take a place in the engine.
         request = replace(request, text=await self._text.begin())
-        self._record.begun = self._text.begun or self._record.begun
-        self._speaking = Speaking(self._stage.engine, request, wire, self._record)
+        self._record.started = self._text.started or self._record.started
+        self._speaking = Speaking(self._context.engine, request, framing, self._record)
         async with aclosing(self._speaking.audio()) as audio:
             async for data in audio:
                 for begin in range(0, len(data), FRAME_BYTES):
@@ -136,13 +152,13 @@ class Utterance:
                 self._record.bytes_out += len(data)
         await deliver(self._done(self._record.finish))
 
-    def _done(self, finish: str) -> Done:
-        usage = self._speaking.usage if self._speaking else NOTHING
-        return Done(request_id=self._record.request_id, finish_reason=finish, usage=usage)
+    def _done(self, finish: str) -> DoneEvent:
+        usage = self._speaking.usage if self._speaking else NO_USAGE
+        return DoneEvent(request_id=self._record.request_id, finish_reason=finish, usage=usage)
 
-    async def _farewell(self, send: Send, event: ServerEvent) -> None:
+    async def _send_last(self, send: Send, event: ServerEvent) -> None:
         try:
-            async with asyncio.timeout(FAREWELL_SECONDS):
+            async with asyncio.timeout(LAST_EVENT_SECONDS):
                 await send(event)
         except TimeoutError:
             raise ClientLeft from None

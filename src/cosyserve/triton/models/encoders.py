@@ -10,13 +10,14 @@ import numpy as np
 import triton_python_backend_utils as pb
 
 from cosyserve.audio import speaker_fbank, whisper_log_mel
+from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Floats, Recording
 from cosyserve.triton import vocabulary
 from cosyserve.triton.models.base import Outputs, Request
 from cosyserve.triton.models.errors import triton_error
 from cosyserve.triton.models.loading import load
-from cosyserve.voices.enroll import PROMPT_RATE, check_recording
+from cosyserve.voices.enroll import check_recording
 
 
 class Encoder:
@@ -49,7 +50,7 @@ class Encoder:
         try:
             wave = Request(request).wave()
             assert wave is not None
-            check_recording(Recording(wave, PROMPT_RATE))
+            check_recording(Recording(wave, SPEECH_RATE))
             return wave
         except Exception as error:
             return error

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
 
+from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import MAX_SPEED, MIN_SPEED, Recording, Voice
 from cosyserve.errors import InputError
@@ -15,8 +15,9 @@ from cosyserve.triton import vocabulary
 from cosyserve.triton.models.base import Request
 from cosyserve.triton.streams import content
 from cosyserve.voices import file as voice_file
-from cosyserve.voices.enroll import PROMPT_RATE, check_fits, enroll
-from cosyserve.voices.lru import ByteLRU
+from cosyserve.voices.enroll import enroll
+from cosyserve.voices.fits import check_fits
+from cosyserve.voices.learned import LearnedVoices
 from cosyserve.voices.shipped import describe
 
 
@@ -41,7 +42,7 @@ class Wishes:
     def __init__(self, model: Model, cache_bytes: int) -> None:
         self._model = model
         self._default = describe(model).voices["default"]
-        self._known: ByteLRU[Voice] = ByteLRU(cache_bytes)
+        self._learned = LearnedVoices(cache_bytes)
 
     async def of(self, request: Request) -> Wanted:
         given = request.parameters
@@ -61,21 +62,15 @@ class Wishes:
         """A voice file, a recording, its features, or else the model's own voice."""
         if (packed := request.array("voice")) is not None:
             data = packed.tobytes()
-            key = hashlib.sha256(data).hexdigest()
-            found = self._known.get(key)
-            if found is None:
-                found = self._fitting(voice_file.from_bytes(data, "voice"))
-                self._known.put(key, found, len(data))
-            return found
+            return await self._learned.get("voice", data, learn=lambda: self._unpack(data))
         wave = request.wave()
         if wave is not None:
-            key = hashlib.sha256(wave.tobytes()).hexdigest()
-            found = self._known.get(key)
-            if found is None:
-                recording = Recording(wave, PROMPT_RATE)
-                found = await asyncio.to_thread(enroll, self._model, recording)
-                self._known.put(key, found, found.mel.nbytes)
-            return found
+            recording = Recording(wave, SPEECH_RATE)
+            return await self._learned.get(
+                "recording",
+                wave.tobytes(),
+                learn=lambda: asyncio.to_thread(enroll, self._model, recording),
+            )
         tokens = request.array("prompt_speech_tokens")
         if tokens is None:
             return self._default
@@ -89,6 +84,9 @@ class Wishes:
             )
         )
 
+    async def _unpack(self, data: bytes) -> Voice:
+        return self._fitting(voice_file.from_bytes(data, "voice"))
+
     def _fitting(self, voice: Voice) -> Voice:
-        check_fits(voice, self._model)
+        check_fits(voice, self._model.config.voice_format)
         return voice

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 
 import numpy as np
 
+from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Floats, Recording, Voice
 from cosyserve.triton import vocabulary
 from cosyserve.triton.models.backends import ask, output
 from cosyserve.triton.models.base import Outputs, Request
 from cosyserve.voices import file as voice_file
-from cosyserve.voices.enroll import PROMPT_RATE, check_recording, voice_from_features
+from cosyserve.voices.enroll import check_recording, voice_from_features
+from cosyserve.voices.learned import LearnedVoices
 from cosyserve.voices.library import VoiceLibrary
-from cosyserve.voices.lru import ByteLRU
 from cosyserve.voices.shipped import describe
 from cosyserve.voices.store import DEFAULT, open_store
 
@@ -25,7 +25,7 @@ class GivenVoice:
         self._model = model
         shipped = describe(model).voices
         self._library = VoiceLibrary(open_store(store), lambda: shipped)
-        self._recorded: ByteLRU[Voice] = ByteLRU(cache_bytes)
+        self._learned = LearnedVoices(cache_bytes)
 
     async def of(self, request: Request) -> Voice:
         """A voice file, a recording, a voice of the store, or else the model's own."""
@@ -38,15 +38,10 @@ class GivenVoice:
                 return self._library.get(name)
             return await asyncio.to_thread(self._library.get, name)
         text = request.text("reference_text")
-        key = hashlib.sha256(text.encode() + b"\0" + wave.tobytes()).hexdigest()
-        voice = self._recorded.get(key)
-        if voice is None:
-            voice = await self._learn(wave, text)
-            self._recorded.put(key, voice, voice.mel.nbytes)
-        return voice
+        return await self._learned.get(text, wave.tobytes(), learn=lambda: self._learn(wave, text))
 
     async def _learn(self, wave: Floats, text: str) -> Voice:
-        recording = Recording(wave, PROMPT_RATE, text)
+        recording = Recording(wave, SPEECH_RATE, text)
         check_recording(recording)
         length = np.array([len(wave)], np.int32)
         inputs: Outputs = {"reference_wav": wave}

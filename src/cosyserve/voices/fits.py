@@ -1,0 +1,29 @@
+"""Whether a voice fits a model. It imports no torch, so that a gateway may check, too."""
+
+from __future__ import annotations
+
+from cosyserve.contracts import Voice, VoiceFormat
+from cosyserve.errors import VoiceError
+
+
+def check_fits(voice: Voice, model: VoiceFormat) -> None:
+    """A voice made by other weights is an error that says so."""
+    if voice.family != model.family:
+        raise VoiceError(
+            f"voice '{voice.name}' is of family '{voice.family}', the model is '{model.family}'"
+        )
+    ours, theirs = model.fingerprint, voice.fingerprint
+    if ours and theirs and ours != theirs:
+        raise VoiceError(
+            f"voice '{voice.name}' was made by another model (fingerprint {theirs}, this one has "
+            f"{ours}): add it again from its recording"
+        )
+    embedding, mel = len(voice.embedding), voice.mel.shape[1]
+    if model.embedding not in (0, embedding) or model.mel not in (0, mel):
+        raise VoiceError(
+            f"voice '{voice.name}' has an embedding of {embedding} and {mel} mel bins, the model "
+            f"wants {model.embedding} and {model.mel}"
+        )
+    limit = model.speech_tokens
+    if limit and voice.speech_tokens.size and int(voice.speech_tokens.max()) >= limit:
+        raise VoiceError(f"voice '{voice.name}' has tokens above {limit - 1}")

@@ -135,7 +135,7 @@ def test_broken_numbers_end_their_own_row_only(lm: SpeechLM) -> None:
     runner.join(bad)
     while not (good.tokens and bad.tokens):
         runner.step()
-    runner._steps.cache.values[:, 1] = torch.nan
+    runner._graphs.cache.values[:, 1] = torch.nan
     runner.step()
     assert bad.finish == "error"
     assert good.finish is None
@@ -143,7 +143,7 @@ def test_broken_numbers_end_their_own_row_only(lm: SpeechLM) -> None:
 
 def test_the_slot_of_a_broken_row_is_clean_again(lm: SpeechLM) -> None:
     runner = LMRunner(lm, 1, 64)
-    runner._steps.cache.values[:] = torch.nan
+    runner._graphs.cache.values[:] = torch.nan
     broken = generation(1)
     run(runner, [broken])
     assert broken.finish == "error"

@@ -177,7 +177,7 @@ def test_rows_speak_through_the_kernels() -> None:
 
     def said(use: FusedLM | None) -> list[list[int]]:
         runner = LMRunner(lm, 2, 64)
-        runner._steps._fused = use
+        runner._graphs._fused = use
         rows = [
             Generation(WholeText(config, [config.sos, 3, seed], 9), seed, Sampling(), 4)
             for seed in range(2)

@@ -1,15 +1,16 @@
-"""Where work is queued in order: a stream of a GPU, or simply this thread on a CPU.
+"""CUDA streams and graphs: where work is queued in order, on a GPU or in this thread on a CPU.
 
-The one place that knows the difference. Knows no model. On a GPU nothing here waits for the device
-except `HostCopy.get`; work on static buffers can be captured once and replayed as one launch.
+The one place that knows the difference. On a GPU nothing here waits for the device except
+`HostCopy.get`; work on static buffers can be captured as a CUDA graph and replayed as one launch.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from functools import partial
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,8 +18,8 @@ from torch import Tensor
 from cosyserve.models.kernels import kernels_supported
 
 WARM_RUNS = 1  # before a capture: libraries choose their kernels and caches are filled
-URGENT, SOON, LATER = -2, -1, 0  # of several streams' waiting kernels, the lowest goes first
-SPARE = [1 << 20] * 64 + [20 << 20] * 8  # bytes of blocks that sessions' own tensors come from
+URGENT, SOON, LATER = -2, -1, 0  # priorities of CUDA streams: the lowest goes first
+RESERVED = [1 << 20] * 64 + [20 << 20] * 8  # bytes of blocks for sessions' own tensors
 
 K = TypeVar("K", bound=Hashable)
 
@@ -40,23 +41,23 @@ class DeviceQueue:
             self._stream.wait_stream(torch.cuda.current_stream(device))
 
     def use(self) -> AbstractContextManager[object]:
-        """What is computed inside goes to this queue."""
+        """A context: what is computed inside goes to this queue."""
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def fit(self, size: int, sizes: Sequence[int]) -> int:
-        """The size to compute with: the next of the rising sizes, where shapes are static."""
+        """The size to compute with: where shapes are static, the next of the rising sizes."""
         at = bisect_left(sizes, size)
         return sizes[at] if self.static and at < len(sizes) else size
 
     def write(self, target: Tensor, values: Sequence[object]) -> None:
-        """Host numbers into a buffer."""
-        found = torch.tensor(values, dtype=target.dtype)
+        """Copies numbers of the host into a buffer."""
+        source = torch.tensor(values, dtype=target.dtype)
         if self._stream is not None:
-            found = found.pin_memory()
-        target.copy_(found, non_blocking=True)
+            source = source.pin_memory()
+        target.copy_(source, non_blocking=True)
 
     def read(self, *tensors: Tensor) -> HostCopy:
-        """What the tensors hold at this point of the queue."""
+        """A copy of what the tensors hold at this point of the queue."""
         return HostCopy(tensors, self._stream)
 
     def capture_all(self, runs: Mapping[K, Callable[[], None]]) -> dict[K, Callable[[], None]]:
@@ -89,32 +90,63 @@ class DeviceQueue:
         return replay
 
     def reserve(self) -> None:
-        """Takes memory that sessions will need, so that no other process can have it: what is freed
-        in a queue stays with it, until the next capture."""
+        """Allocates and frees what sessions will need, so that no other process can have it: until
+        the next capture, memory freed in a queue stays with it."""
         if self._stream is not None:
             with torch.cuda.stream(self._stream):
-                blocks = [torch.empty(n, dtype=torch.uint8, device=self.device) for n in SPARE]
+                blocks = [torch.empty(n, dtype=torch.uint8, device=self.device) for n in RESERVED]
             del blocks
 
     def wait(self) -> None:
-        """Until all that was queued is done."""
+        """Blocks until all that was queued is done."""
         if self._stream is not None:
             self._stream.synchronize()
 
 
+class CapturedGraphs(Generic[K]):
+    """Work by shape: replayed where it was captured, computed step by step where not."""
+
+    def __init__(self, queue: DeviceQueue, compute: Callable[[K], None]) -> None:
+        self.queue = queue
+        self._compute = compute
+        self._captured: dict[K, Callable[[], None]] = {}
+
+    def capture(self, shapes: Iterable[K]) -> None:
+        runs = {shape: partial(self._compute, shape) for shape in shapes}
+        self._captured = self.queue.capture_all(runs)
+
+    def __len__(self) -> int:
+        return len(self._captured)
+
+    def run(self, shape: K) -> None:
+        replay = self._captured.get(shape)
+        if replay is None:
+            self._compute(shape)
+        else:
+            replay()
+
+
+def smallest_shape(
+    shapes: Iterable[tuple[int, int]], rows: int, size: int
+) -> tuple[int, int] | None:
+    """The cheapest shape (rows, size) that holds so many rows of that size."""
+    fitting = (shape for shape in shapes if shape[0] >= rows and shape[1] >= size)
+    return min(fitting, key=lambda shape: shape[0] * shape[1], default=None)
+
+
 class HostCopy:
-    """Numbers on their way from the device to the host."""
+    """Tensors on their way from the device to the host."""
 
     def __init__(self, tensors: Sequence[Tensor], stream: torch.cuda.Stream | None) -> None:
         self._event: torch.cuda.Event | None = None
         if stream is None:
-            self._found = [tensor.clone() for tensor in tensors]
+            self._host = [tensor.clone() for tensor in tensors]
             return
-        self._found = [
+        self._host = [
             torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors
         ]
         with torch.cuda.stream(stream):
-            for host, tensor in zip(self._found, tensors, strict=True):
+            for host, tensor in zip(self._host, tensors, strict=True):
                 host.copy_(tensor, non_blocking=True)
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._event.record(stream)
@@ -124,7 +156,7 @@ class HostCopy:
         return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
 
     def get(self) -> list[Tensor]:
-        """Waits until they are there."""
+        """The tensors, once they have arrived."""
         if self._event is not None:
             self._event.synchronize()
-        return self._found
+        return self._host

@@ -1,23 +1,22 @@
 """The flow of several streams on static buffers: their conditions first, then one Euler step at a
 time, each a launch of its own.
 
-Knows no vocoder and no session. Rows and frames are padded to one of a few shapes; what lies behind
-a row's end is masked, so that padding changes nothing. Only for U-Net flows, which remember nothing
-from chunk to chunk.
+Rows and frames are padded to one of a few shapes; what lies behind a row's end is masked, so that
+padding changes nothing. Only for U-Net flows, which remember nothing from chunk to chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
-from cosyserve.engine.compute.device_queue import DeviceQueue
+from cosyserve.engine.compute.device_queue import CapturedGraphs, DeviceQueue, smallest_shape
 from cosyserve.models.flow.cfm import doubled, euler, schedule
 from cosyserve.models.flow.encoder import fused_encoder
 from cosyserve.models.flow.flow import Flow, FlowBatch, FlowPrompt, FlowState
@@ -35,9 +34,20 @@ SIZES = (
 )
 
 
+Shape = tuple[int, int]  # rows, tokens per row
+
+
+class Kind(Enum):
+    """What a graph computes: the conditions of a whole text or of a chunk, or an Euler step."""
+
+    PREPARE_WHOLE = auto()
+    PREPARE_CHUNK = auto()
+    EULER_STEP = auto()
+
+
 @dataclass(frozen=True)
 class Buffers:
-    """Of one shape: rows, and tokens per row."""
+    """All that is computed on, for one shape."""
 
     tokens: Tensor  # [B, size + lookahead]
     counts: Tensor  # [2, B]: tokens given, tokens that become frames
@@ -54,7 +64,7 @@ class Buffers:
 
 class FlowGraphs:
     def __init__(
-        self, flow: Flow, queue: DeviceQueue, rows: Sequence[int], most_tokens: int
+        self, flow: Flow, queue: DeviceQueue, rows: Sequence[int], max_tokens: int
     ) -> None:
         """Shapes are `rows` times SIZES with at most so many tokens in all."""
         self.flow, self.queue = flow, queue
@@ -62,7 +72,7 @@ class FlowGraphs:
             (count, size)
             for size in SIZES
             for count in rows
-            if count * size <= most_tokens and FRAMES_PER_TOKEN * size <= flow.config.max_frames
+            if count * size <= max_tokens and FRAMES_PER_TOKEN * size <= flow.config.max_frames
         ]
         device = flow.encoder_proj.weight.device
         times, strides = zip(*schedule(flow.config.steps), strict=True)
@@ -76,24 +86,19 @@ class FlowGraphs:
             self._encoder = fused_encoder(flow.encoder, longest) or flow.encoder
             self._memory: dict[str, Tensor] = {}
             for _ in range(2):  # once for the sizes, once for views of what is large enough
-                self._buffers = {shape: self._made(*shape) for shape in self.shapes}
+                self._buffers = {shape: self._buffers_of(*shape) for shape in self.shapes}
             if self.shapes:
                 self._memory["counts"].fill_(1)  # rows without a frame are no rows
-        self._captured: dict[tuple[str, tuple[int, int]], Callable[[], None]] = {}
+        self._graphs = CapturedGraphs(queue, self._compute)
 
     def warm_up(self) -> int:
         """Captures every shape -> how many."""
-        runs = {}
-        for shape in self.shapes:
-            for streaming in (False, True):
-                runs[f"prepare {streaming}", shape] = partial(self._prepare, shape, streaming)
-            runs["step", shape] = partial(self._step, shape)
-        self._captured = self.queue.capture_all(runs)
+        self._graphs.capture((kind, shape) for shape in self.shapes for kind in Kind)
         return len(self.shapes)
 
     def fits(self, tokens: Sequence[int]) -> bool:
         """Whether rows of so many tokens, prompts included, are one of the shapes."""
-        return self._shape(len(tokens), max(tokens)) is not None
+        return smallest_shape(self.shapes, len(tokens), max(tokens)) is not None
 
     def advance(
         self, states: Sequence[FlowState], tokens: Sequence[Sequence[int]], final: Sequence[bool]
@@ -120,10 +125,10 @@ class FlowGraphs:
         lengths = [len(p.tokens) + len(row) for p, row in zip(prompts, tokens, strict=True)]
         ahead = self.flow.lookahead
         encoded = [n - (0 if last else ahead) for n, last in zip(lengths, final, strict=True)]
-        shape = self._shape(len(prompts), max(encoded))
+        shape = smallest_shape(self.shapes, len(prompts), max(encoded))
         assert shape is not None
         buffers = self._buffers[shape]
-        rest = [1] * (shape[0] - len(prompts))  # rows that nobody asked for
+        rest = [1] * (shape[0] - len(prompts))  # dummy rows
         self.queue.write(buffers.counts, (lengths + rest, encoded + rest))
         for part in (buffers.tokens, buffers.prompt):
             part.zero_()
@@ -133,19 +138,19 @@ class FlowGraphs:
             self.queue.write(buffers.tokens[index, start : start + len(row)], row)
             buffers.prompt[index, :, : len(prompt.mel)].copy_(prompt.mel.T)
             buffers.speaker[index].copy_(prompt.speaker)
-        self._run(f"prepare {streaming}", shape, partial(self._prepare, shape, streaming))
+        self._graphs.run((Kind.PREPARE_CHUNK if streaming else Kind.PREPARE_WHOLE, shape))
         for _ in range(self.flow.config.steps):
-            self._run("step", shape, partial(self._step, shape))
+            self._graphs.run((Kind.EULER_STEP, shape))
         return buffers.x, encoded
 
-    def _run(self, kind: str, shape: tuple[int, int], plain: Callable[[], None]) -> None:
-        self._captured.get((kind, shape), plain)()
+    def _compute(self, work: tuple[Kind, Shape]) -> None:
+        kind, shape = work
+        if kind is Kind.EULER_STEP:
+            self._step(shape)
+        else:
+            self._prepare(shape, streaming=kind is Kind.PREPARE_CHUNK)
 
-    def _shape(self, rows: int, size: int) -> tuple[int, int] | None:
-        able = (shape for shape in self.shapes if shape[0] >= rows and shape[1] >= size)
-        return min(able, key=lambda shape: shape[0] * shape[1], default=None)
-
-    def _prepare(self, shape: tuple[int, int], streaming: bool) -> None:
+    def _prepare(self, shape: Shape, streaming: bool) -> None:
         """All that the Euler steps have in common."""
         flow, buffers, (_, size) = self.flow, self._buffers[shape], shape
         guidance = flow.config.guidance
@@ -170,7 +175,7 @@ class FlowGraphs:
             buffers.bias.copy_(bias)
         self._at.zero_()
 
-    def _step(self, shape: tuple[int, int]) -> None:
+    def _step(self, shape: Shape) -> None:
         buffers = self._buffers[shape]
         if self._fused:
             self._fused_step(self._fused, buffers)
@@ -197,7 +202,7 @@ class FlowGraphs:
         buffers.x.copy_(x)
         self._at.add_(1).remainder_(flow.config.steps)
 
-    def _made(self, rows: int, size: int) -> Buffers:
+    def _buffers_of(self, rows: int, size: int) -> Buffers:
         config, dtype = self.flow.config, self.flow.encoder_proj.weight.dtype
         frames, both = FRAMES_PER_TOKEN * size, 2 * rows if config.guidance else rows
 
@@ -211,15 +216,15 @@ class FlowGraphs:
             return kept[:need].view(shape)
 
         return Buffers(
-            buffer("tokens", rows, size + self.flow.lookahead, dtype=torch.long),
-            buffer("counts", 2, rows, dtype=torch.long),
-            buffer("prompt", rows, config.mel, frames),
-            buffer("speaker", rows, config.speaker),
-            buffer("mu", both, config.mel, frames),
-            buffer("voice", both, config.mel),
-            buffer("condition", both, config.mel, frames),
-            buffer("frames", both, dtype=torch.long),
-            buffer("bias", 0 if self._fused else both, 1, frames, frames),
-            buffer("x", rows, config.mel, frames, dtype=torch.float32),
-            buffer("rows", both, frames, 4 * config.mel),
+            tokens=buffer("tokens", rows, size + self.flow.lookahead, dtype=torch.long),
+            counts=buffer("counts", 2, rows, dtype=torch.long),
+            prompt=buffer("prompt", rows, config.mel, frames),
+            speaker=buffer("speaker", rows, config.speaker),
+            mu=buffer("mu", both, config.mel, frames),
+            voice=buffer("voice", both, config.mel),
+            condition=buffer("condition", both, config.mel, frames),
+            frames=buffer("frames", both, dtype=torch.long),
+            bias=buffer("bias", 0 if self._fused else both, 1, frames, frames),
+            x=buffer("x", rows, config.mel, frames, dtype=torch.float32),
+            rows=buffer("rows", both, frames, 4 * config.mel),
         )

@@ -1,28 +1,27 @@
-"""What one launch of the speech LM computes: a token for the first rows, or pieces of prompts.
+"""What one launch of the speech LM computes: a token for the first rows, or prefill of prompts.
 
-Knows no request. All that a step needs to know of a row stays on the device, one line per slot, and
-a step leaves it ready for the next; the host only reads what was drawn. Shapes are static and no
-number is looked at, so that every step can be captured as a CUDA graph.
+All that a step needs to know of a row stays on the device, one line per slot, and a step leaves it
+ready for the next; the host only reads what was drawn. Shapes are static and the host looks at no
+number meanwhile, so that every step can be captured as a CUDA graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from cosyserve.contracts import MAX_WINDOW
-from cosyserve.engine.compute.device_queue import DeviceQueue
+from cosyserve.engine.compute.device_queue import CapturedGraphs, DeviceQueue
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.limits import SEED_MASK
 from cosyserve.models.lm.draw import ACTIVE, FLOATS, INTS, LENGTH, TOKEN, draw
 from cosyserve.models.lm.lm import KVCache, SpeechLM, fused_lm
 
 MAX_TOP_K = 64  # the top_k that captured steps allow; others are computed step by step
-PIECES = (16, 32, 64, 128, 256, 512, 1024)  # lengths of prompts' pieces, together
+PIECES = (16, 32, 64, 128, 256, 512, 1024)  # ids of all pieces of a prefill, together
 TILE = 32  # ids of a launch that belong to one row: the kernels' QUERIES
 SPAN = 64  # the cache is looked at in multiples of this
 
@@ -30,13 +29,13 @@ Shape = tuple[str, int, int, int]  # kind, rows or length of the piece, span, ma
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Of a prompt: ids for the row in a slot, which holds `start` positions."""
+class PrefillPiece:
+    """A part of a prompt: ids for the row in a slot, which holds `start` positions."""
 
     slot: int
     ids: Sequence[int]
     start: int
-    end: bool  # of the prompt: the first token is drawn, and the row is active
+    end: bool  # the prompt ends here: the first token is drawn, and the row is active
 
     @property
     def tiles(self) -> int:
@@ -46,12 +45,15 @@ class Piece:
 class LMGraphs:
     def __init__(self, lm: SpeechLM, slots: int, positions: int, queue: DeviceQueue) -> None:
         weight = lm.head.weight
-        self.lm, self.queue, self.slots, self.positions = lm, queue, slots, positions
+        self.lm = lm
+        self.queue = queue
+        self.slots = slots
+        self.positions = positions
         self.batches = (*_doubling(1, slots), slots)
         self.spans = (*_doubling(4 * SPAN, positions), positions)
         device = weight.device
         with queue.use():
-            # The last line is that of rows that nobody asked for.
+            # The last line is a dummy row, for what is padded.
             self.cache = KVCache.empty(
                 lm.config, slots + 1, positions, device=device, dtype=weight.dtype
             )
@@ -63,19 +65,16 @@ class LMGraphs:
             # Of each slot, the id drawn last (-1: the logits were no numbers) and its log-prob.
             self._outcome = torch.zeros(slots + 1, 2, dtype=torch.float64, device=device)
             self._fused = fused_lm(lm, positions)
-        self._captured: dict[Shape, Callable[[], None]] = {}
+        self._graphs = CapturedGraphs(queue, self._compute)
 
     def warm_up(self) -> int:
-        """Captures what is asked of an LM usually -> how many shapes."""
-        usual = self._usual() if self.queue.static else []
-        self._captured = self.queue.capture_all(
-            {shape: partial(self._compute, shape) for shape in usual}
-        )
-        return len(self._captured)
+        """Captures the shapes of ordinary requests -> how many."""
+        self._graphs.capture(self._usual() if self.queue.static else [])
+        return len(self._graphs)
 
     def place(self, slot: int, row: Generation, token: int, *, active: bool) -> None:
-        """All that a step has to know of a row, `token` being the id that is fed next. A row that
-        is not active is computed with others, but does not go on."""
+        """Writes all that a step has to know of a row, `token` being the id that is fed next. A row
+        that is not active is computed with others, but does not go on."""
         text, rules, config = row.text, row.sampling, self.lm.config
         forbidden = sum(1 << (i - config.speech_tokens) for i in text.forbidden)
         history = [-1] * MAX_WINDOW
@@ -94,20 +93,20 @@ class LMGraphs:
         self.queue.write(self._floats[slot], (rules.top_p, rules.max_repeats))
 
     def move(self, source: int, target: int, length: int) -> None:
-        """A row changes its slot."""
+        """Gives a row another slot."""
         for kept in (self._ints, self._floats):
             kept[target].copy_(kept[source])
         for part in (self.cache.keys, self.cache.values):
             part[:, target, :, :length].copy_(part[:, source, :, :length])
 
     def clear(self, slot: int) -> None:
-        """What is no number would spoil the slot's next row, though it is masked."""
+        """Zeroes a slot: NaN would spoil its next row, though it is masked."""
         self.cache.keys[:, slot].zero_()
         self.cache.values[:, slot].zero_()
 
     def decode(self, rows: int, reach: int, top_k: int) -> None:
         """One token for each active one of the first rows, of which none reaches further."""
-        self._run(
+        self._graphs.run(
             (
                 "decode",
                 self.queue.fit(rows, self.batches),
@@ -116,7 +115,7 @@ class LMGraphs:
             )
         )
 
-    def prefill(self, pieces: Sequence[Piece], top_k: int) -> None:
+    def prefill(self, pieces: Sequence[PrefillPiece], top_k: int) -> None:
         """Feeds pieces of prompts, whose tiles fill PIECES[-1] at most: all in one launch where the
         kernels compute, which know several rows."""
         if self.together:
@@ -125,7 +124,7 @@ class LMGraphs:
             for piece in pieces:
                 self._feed([piece], top_k)
 
-    def _feed(self, pieces: Sequence[Piece], top_k: int) -> None:
+    def _feed(self, pieces: Sequence[PrefillPiece], top_k: int) -> None:
         ids: list[int] = []
         tiles: list[tuple[int, int]] = []
         rows: list[tuple[int, int, int, int]] = []
@@ -135,14 +134,14 @@ class LMGraphs:
             ids += piece.ids
             length = piece.start + len(piece.ids)
             rows.append((piece.slot, length, int(piece.end), len(ids) - 1))
-        nobody, width = self.slots, self._pieces.shape[1]
-        tiles += [(nobody, 0)] * (width - len(tiles))
-        rows += [(nobody, 0, 0, 0)] * (width - len(rows))
+        dummy, width = self.slots, self._pieces.shape[1]
+        tiles += [(dummy, 0)] * (width - len(tiles))
+        rows += [(dummy, 0, 0, 0)] * (width - len(rows))
         self.queue.write(self._pieces, [*zip(*tiles, strict=True), *zip(*rows, strict=True)])
         self.queue.write(self._ids[: len(ids)], ids)
         size = self.queue.fit(len(ids), PIECES)
         reach = max(piece.start for piece in pieces) + size
-        self._run(("prefill", size, self._span(reach), self._max_top_k(top_k)))
+        self._graphs.run(("prefill", size, self._span(reach), self._max_top_k(top_k)))
 
     @property
     def together(self) -> bool:
@@ -170,10 +169,6 @@ class LMGraphs:
     def _max_top_k(self, top_k: int) -> int:
         classes = self.lm.config.classes
         return min(classes, self.queue.fit(top_k, (MAX_TOP_K, classes)))
-
-    def _run(self, shape: Shape) -> None:
-        captured = self._captured.get(shape)
-        captured() if captured else self._compute(shape)
 
     def _compute(self, shape: Shape) -> None:
         kind, size, span, max_top_k = shape
@@ -215,15 +210,15 @@ class LMGraphs:
             ints[:, LENGTH] += ints[:, ACTIVE]
         else:
             ints, floats = (kept.index_select(0, slots) for kept in lines)
-            found = draw(logits, ints, floats, self.lm.config, max_top_k)
+            outcome = draw(logits, ints, floats, self.lm.config, max_top_k)
             self._ints.index_copy_(0, slots, ints)
-            self._outcome.index_copy_(0, slots, found)
+            self._outcome.index_copy_(0, slots, outcome)
 
 
 def _doubling(first: int, end: int) -> list[int]:
     """first, twice that, and so on below the end."""
-    found = []
+    numbers = []
     while first < end:
-        found.append(first)
+        numbers.append(first)
         first *= 2
-    return found
+    return numbers

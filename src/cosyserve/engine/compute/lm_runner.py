@@ -1,9 +1,9 @@
 """The speech LM for many rows at once: join and leave at any step.
 
-Knows no text and no audio. Rows fill the slots of one cache from the front; one that leaves is
-replaced by the last, so that a step is always one batch of the first n slots. A prompt is fed in
-pieces beside the others' steps, so that it never stalls them. On a GPU the host reads what a step
-drew while the next one is computed: a row that has come to its end is stepped once more, in vain.
+Rows fill the slots of one KV cache from the front; one that leaves is replaced by the last, so that
+a step is always one batch of the first n slots. Prefill is chunked, so that a prompt never stalls
+the others' steps. On a GPU the host reads what a step drew while the next one is computed: a row
+that has come to its end is stepped once more, in vain.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import torch
 
 from cosyserve.engine.compute.device_queue import URGENT, DeviceQueue, HostCopy
 from cosyserve.engine.compute.generation import Generation
-from cosyserve.engine.compute.lm_graphs import PIECES, TILE, LMGraphs, Piece
+from cosyserve.engine.compute.lm_graphs import PIECES, TILE, LMGraphs, PrefillPiece
 from cosyserve.errors import CosyError
 from cosyserve.models.lm.lm import SpeechLM
 
-PREFILL = 256  # prompt positions per step where each row is a launch, or computed here and now
+PREFILL = 256  # prompt positions per step, where rows of a prefill don't share a launch
 
 
 @dataclass(frozen=True)
-class Launched:
-    """A step on its way: rows that draw a token, each with its slot."""
+class LaunchedStep:
+    """A step that is being computed: rows that draw a token, each with its slot."""
 
     rows: list[tuple[Generation, int]]
     outcome: HostCopy
@@ -38,12 +38,12 @@ class LMRunner:
         self.queue = queue or DeviceQueue(lm.head.weight.device, URGENT)
         self.rows: list[Generation] = []
         self._present: set[Generation] = set()
-        self._launched: deque[Launched] = deque()
-        self._steps = LMGraphs(lm, slots, positions, self.queue)
+        self._launched: deque[LaunchedStep] = deque()
+        self._graphs = LMGraphs(lm, slots, positions, self.queue)
 
     @property
     def positions(self) -> int:
-        return self._steps.positions
+        return self._graphs.positions
 
     @property
     def free(self) -> int:
@@ -51,12 +51,12 @@ class LMRunner:
 
     @torch.inference_mode()
     def warm_up(self) -> int:
-        """Before the first row joins -> how many shapes are ready."""
+        """Captures shapes, before the first row joins -> how many."""
         assert not self.rows
-        return self._steps.warm_up()
+        return self._graphs.warm_up()
 
     def reserve(self) -> None:
-        """Memory for rows to come; after all captures."""
+        """Reserves memory for rows to come, after all captures."""
         self.queue.reserve()
 
     @torch.inference_mode()
@@ -64,7 +64,7 @@ class LMRunner:
         assert self.free
         row.next_inputs()
         with self.queue.use():
-            self._steps.place(len(self.rows), row, 0, active=False)
+            self._graphs.place(len(self.rows), row, 0, active=False)
         self.rows.append(row)
         self._present.add(row)
 
@@ -75,10 +75,10 @@ class LMRunner:
         self._present.remove(row)
         with self.queue.use():
             if row.finish == "error":
-                self._steps.clear(slot)
+                self._graphs.clear(slot)
             if last is not row:
                 self.rows[slot] = last
-                self._steps.move(len(self.rows), slot, last.length)
+                self._graphs.move(len(self.rows), slot, last.length)
 
     @torch.inference_mode()
     def step(self) -> bool:
@@ -92,47 +92,47 @@ class LMRunner:
             drawing += first
             if drawing:
                 end = 1 + max(slot for _, slot in drawing)
-                reading = self.queue.read(self._steps.outcome[:end])
-                self._launched.append(Launched(drawing, reading))
+                outcome = self.queue.read(self._graphs.outcome[:end])
+                self._launched.append(LaunchedStep(drawing, outcome))
             worked = fed or bool(self._launched)
             self._collect(1 if drawing and self.queue.static else 0)
         return worked
 
     def _decode(self) -> list[tuple[Generation, int]]:
         """All slots up to the last one are computed; those that wait write behind their end."""
-        going = [(row, slot) for slot, row in enumerate(self.rows) if _goes_on(row)]
-        if not going:
+        decoding = [(row, slot) for slot, row in enumerate(self.rows) if _decodes(row)]
+        if not decoding:
             return []
-        rows = self.rows[: going[-1][1] + 1]
+        rows = self.rows[: decoding[-1][1] + 1]
         reach = 1 + max(row.length for row in rows)
         if reach > self.positions:
             raise CosyError(f"an utterance outgrew its {self.positions} positions")
-        for row, slot in going:
+        for row, slot in decoding:
             if row.needs_host:
-                self._steps.place(slot, row, row.pending.pop(), active=True)
+                self._graphs.place(slot, row, row.pending.pop(), active=True)
             row.length += 1
-        self._steps.decode(len(rows), reach, max(row.sampling.top_k for row in rows))
-        return going
+        self._graphs.decode(len(rows), reach, max(row.sampling.top_k for row in rows))
+        return decoding
 
     def _prefill(self, decoded: set[int]) -> tuple[bool, list[tuple[Generation, int]]]:
         """Whether anything was fed, and the rows whose prompt has come to its end."""
-        room, pieces, ended = PIECES[-1] if self._steps.together else PREFILL, [], []
+        budget, pieces, ended = PIECES[-1] if self._graphs.together else PREFILL, [], []
         for slot, row in enumerate(self.rows):
-            if slot in decoded or not row.pending or row.finish or room <= 0:
+            if slot in decoded or not row.pending or row.finish or budget <= 0:
                 continue
-            ids = row.pending[:room]
+            ids = row.pending[:budget]
             del row.pending[: len(ids)]
             if row.needs_host:
-                self._steps.place(slot, row, 0, active=False)
-            pieces.append(Piece(slot, ids, row.length, not row.pending))
-            room -= TILE * pieces[-1].tiles
+                self._graphs.place(slot, row, 0, active=False)
+            pieces.append(PrefillPiece(slot, ids, row.length, not row.pending))
+            budget -= TILE * pieces[-1].tiles
             row.length += len(ids)
             if row.length > self.positions:
                 raise CosyError(f"an utterance outgrew its {self.positions} positions")
             if not row.pending:
                 ended.append((row, slot))
         if pieces:
-            self._steps.prefill(pieces, max(self.rows[p.slot].sampling.top_k for p in pieces))
+            self._graphs.prefill(pieces, max(self.rows[p.slot].sampling.top_k for p in pieces))
         return bool(pieces), ended
 
     def _collect(self, keep: int) -> None:
@@ -140,15 +140,15 @@ class LMRunner:
         while len(self._launched) > keep:
             launched = self._launched.popleft()
             (outcome,) = launched.outcome.get()
-            found = outcome.tolist()
+            draws = outcome.tolist()
             for row, slot in launched.rows:
                 if row in self._present and row.finish is None:
-                    token, score = found[slot]
+                    token, score = draws[slot]
                     _take(row, int(token), score)
 
 
-def _goes_on(row: Generation) -> bool:
-    """Whether a row needs only one id to be fed, which a led row must be asked for."""
+def _decodes(row: Generation) -> bool:
+    """Whether a row needs only one id to be fed; where the host must see draws, it knows which."""
     if row.finish is not None:
         return False
     return len(row.next_inputs()) == 1 if row.needs_host else bool(row.length) and not row.pending

@@ -1,18 +1,17 @@
 """The vocoder for several streams on static buffers, one launch.
 
-Knows no flow and no session. Windows are padded to one of a few shapes; the vocoder zeroes what
-lies behind a row's end, so that padding changes nothing.
+Windows are padded to one of a few shapes; the vocoder zeroes what lies behind a row's end, so that
+padding changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from cosyserve.engine.compute.device_queue import DeviceQueue
+from cosyserve.engine.compute.device_queue import CapturedGraphs, DeviceQueue, smallest_shape
 from cosyserve.models.vocoder.hift import HiFT, fused_hift
 from cosyserve.models.vocoder.stream import (
     VocoderState,
@@ -32,38 +31,37 @@ Shape = tuple[int, int]
 
 class VocoderGraphs:
     def __init__(
-        self, vocoder: HiFT, queue: DeviceQueue, rows: Sequence[int], most_frames: int
+        self, vocoder: HiFT, queue: DeviceQueue, rows: Sequence[int], max_frames: int
     ) -> None:
         """Shapes are `rows` times SIZES with at most so many frames in all."""
         self.vocoder, self.queue = vocoder, queue
         self.shapes = [
-            (count, size) for size in SIZES for count in rows if count * size <= most_frames
+            (count, size) for size in SIZES for count in rows if count * size <= max_frames
         ]
         with queue.use():
             self._fused = fused_hift(vocoder)
-            self._buffers = {shape: self._made(*shape) for shape in self.shapes}
-        self._captured: dict[Shape, Callable[[], None]] = {}
+            self._buffers = {shape: self._buffers_of(*shape) for shape in self.shapes}
+        self._graphs = CapturedGraphs(queue, self._vocode)
 
     def warm_up(self) -> int:
         """Captures every shape -> how many."""
-        runs = {shape: partial(self._voice, shape) for shape in self.shapes}
-        self._captured = self.queue.capture_all(runs)
+        self._graphs.capture(self.shapes)
         return len(self.shapes)
 
     def fits(self, frames: Sequence[int]) -> bool:
         """Whether windows of so many frames are one of the shapes."""
-        return self._shape(len(frames), max(frames)) is not None
+        return smallest_shape(self.shapes, len(frames), max(frames)) is not None
 
     def advance(
         self, states: Sequence[VocoderState], mels: Sequence[Tensor], final: Sequence[bool]
     ) -> list[tuple[Tensor, VocoderState]]:
-        """As `hift_stream.advance`."""
+        """As `vocoder.stream.advance`."""
         frames = [window(state, mel) for state, mel in zip(states, mels, strict=True)]
         sizes = [mel.shape[1] for mel in frames]
-        shape = self._shape(len(frames), max(sizes))
+        shape = smallest_shape(self.shapes, len(frames), max(sizes))
         assert shape is not None
         windows, counts, voiced = self._buffers[shape]
-        rest = [1] * (shape[0] - len(frames))  # rows that nobody asked for
+        rest = [1] * (shape[0] - len(frames))  # dummy rows
         settled = [known(state) for state in states]
         columns = sizes, settled, [s.start for s in states], [s.seed for s in states]
         self.queue.write(counts, [column + rest for column in columns])
@@ -72,21 +70,17 @@ class VocoderGraphs:
             windows.mel[index, :, : mel.shape[1]].copy_(mel)
             windows.f0[index, : settled[index]].copy_(state.f0[: settled[index]])
             windows.phase[index].copy_(state.phase)
-        self._captured.get(shape, partial(self._voice, shape))()
+        self._graphs.run(shape)
         # The f0 of a window outlives the next call in this queue.
         voiced = voiced._replace(f0=voiced.f0.clone())
         return emit(self.vocoder, states, frames, voiced, final)
 
-    def _shape(self, rows: int, size: int) -> Shape | None:
-        able = (shape for shape in self.shapes if shape[0] >= rows and shape[1] >= size)
-        return min(able, key=lambda shape: shape[0] * shape[1], default=None)
-
-    def _voice(self, shape: Shape) -> None:
+    def _vocode(self, shape: Shape) -> None:
         windows, _, voiced = self._buffers[shape]
-        for kept, found in zip(voiced, voice(self.vocoder, windows, self._fused), strict=True):
-            kept.copy_(found)
+        for buffer, value in zip(voiced, voice(self.vocoder, windows, self._fused), strict=True):
+            buffer.copy_(value)
 
-    def _made(self, rows: int, size: int) -> tuple[Windows, Tensor, Voiced]:
+    def _buffers_of(self, rows: int, size: int) -> tuple[Windows, Tensor, Voiced]:
         config, device = self.vocoder.config, self.vocoder.conv_pre.weight.device
         tones = config.harmonics + 1
         counts = torch.ones(4, rows, dtype=torch.long, device=device)

@@ -16,7 +16,7 @@ from cosyserve.errors import (
     WorkerError,
 )
 from cosyserve.triton import tensors
-from cosyserve.triton.errors import labelled, typed
+from cosyserve.triton.errors import error_message, parse_error
 
 KINDS = [np.bool_, np.uint8, np.int32, np.int64, np.uint64, np.float16, np.float32]
 
@@ -69,7 +69,7 @@ def test_half_a_character_is_no_text() -> None:
     ],
 )
 def test_an_error_of_ours_comes_back(error: CosyError) -> None:
-    found = typed("", labelled(error), "here:1")
+    found = parse_error("", error_message(error), "here:1")
     assert (type(found), str(found)) == (type(error), str(error))
 
 
@@ -89,6 +89,6 @@ def test_an_error_of_ours_comes_back(error: CosyError) -> None:
     ],
 )
 def test_what_the_server_complains_of(code: str, message: str, kind: type[CosyError]) -> None:
-    found = typed(code, message, "here:1")
+    found = parse_error(code, message, "here:1")
     assert type(found) is kind
     assert "here:1" in str(found)

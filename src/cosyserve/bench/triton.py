@@ -17,6 +17,7 @@ from uuid import uuid4
 import numpy as np
 
 from cosyserve.audio import AudioFormat, decode, encode, resample
+from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.bench.client import UnreachableError
 from cosyserve.bench.items import Item
 from cosyserve.bench.playback import Arrival
@@ -25,7 +26,7 @@ from cosyserve.contracts import SAMPLE_RATE, Floats
 from cosyserve.errors import AudioError, CosyError, InputError, WorkerError
 from cosyserve.triton import tensors
 from cosyserve.triton.http_client import TritonHTTPClient
-from cosyserve.triton.speech import REFERENCE_RATE, speech_inputs, waveform
+from cosyserve.triton.speech import speech_inputs, waveform
 
 if TYPE_CHECKING:
     from cosyserve.triton.client import TritonClient
@@ -134,5 +135,5 @@ def _inputs(item: Item, recordings: bool) -> tensors.Tensors:
         audio = decode(base64.b64decode(item.reference.audio))
     except AudioError as error:
         raise InputError(f"the recording of {item.id}: {error}") from error
-    samples = resample(audio.samples, audio.rate, REFERENCE_RATE)
+    samples = resample(audio.samples, audio.rate, SPEECH_RATE)
     return speech_inputs(item.text, samples, item.reference.text)

@@ -37,12 +37,12 @@ GONE = (
 RETRY_AFTER = 1.0
 
 
-def labelled(error: CosyError) -> str:
+def error_message(error: CosyError) -> str:
     """What a model of ours says of an error."""
     return f"{type(error).__name__}: {error}"
 
 
-def typed(code: str, message: str, address: str) -> CosyError:
+def parse_error(code: str, message: str, address: str) -> CosyError:
     """`code` is the name of a gRPC status, "" where the server didn't say."""
     if label := LABEL.fullmatch(message):
         kind, words = label.groups()

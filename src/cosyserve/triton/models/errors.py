@@ -16,13 +16,13 @@ from cosyserve.errors import (
     VoiceError,
     WorkerError,
 )
-from cosyserve.triton.errors import labelled, typed
+from cosyserve.triton.errors import error_message, parse_error
 
 
 def triton_error(error: Exception) -> pb.TritonError:
     """What a client may hear; what it may not goes to the log."""
     known = client_error(error)
-    kinds, message = pb.TritonError, labelled(known)
+    kinds, message = pb.TritonError, error_message(known)
     if isinstance(known, OverloadError | WorkerError):
         return kinds(message, kinds.UNAVAILABLE)
     if isinstance(known, MissingVoiceError):
@@ -45,4 +45,4 @@ def our_error(error: pb.TritonError) -> CosyError:
         pb.TritonError.CANCELLED: "CANCELLED",
         pb.TritonError.INVALID_ARG: "INVALID_ARGUMENT",
     }
-    return typed(codes.get(error.code(), ""), error.message(), "this server")
+    return parse_error(codes.get(error.code(), ""), error.message(), "this server")

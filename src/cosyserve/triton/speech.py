@@ -17,7 +17,7 @@ from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.contracts import SAMPLES_PER_TOKEN, AudioChunk, Floats, Mode, SpeechRequest, Voice
 from cosyserve.errors import CosyError, InputError, VoiceError
 from cosyserve.triton import tensors
-from cosyserve.triton.options import packed
+from cosyserve.triton.options import request_options
 from cosyserve.triton.tensors import Array, Tensors
 from cosyserve.voices import file as voice_file
 
@@ -41,7 +41,7 @@ def speech_inputs(
 
 def request_inputs(request: SpeechRequest, text: str, *, own_voice: str) -> dict[str, Array]:
     """The inputs of one of our models; `own_voice` is the name of a voice that the server has."""
-    options = json.loads(packed(request))
+    options = request_options(request)
     if own_voice and request.mode is Mode.PRESET:  # the server knows which mode its voice is for
         del options["mode"]
     inputs = speech_inputs(text) | {"options": tensors.text(json.dumps(options))}

@@ -5,7 +5,6 @@ A model's `model.py` is one import: all code is in the installed package.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from google.protobuf import text_format
@@ -45,7 +44,7 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
         model_dir = source.absolute()
     config = parts.config
     dit = config.flow is not None and isinstance(config.flow.estimator, DiTConfig)
-    settings = replace(settings, model_dir=str(model_dir), voices=voices)
+    settings = settings.model_copy(update={"model_dir": str(model_dir), "voices": voices})
     configs = models(settings, dit)
     parameters = {
         "model": config.name,

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import AudioFormat, decode, encode
-from cosyserve.bench.client import UnreachableError
+from cosyserve.bench.client import NoServerError
 from cosyserve.bench.items import Item, Reference, Single
 from cosyserve.bench.load import ClosedLoop
-from cosyserve.bench.options import BenchOptions
-from cosyserve.bench.report import Report, write_report
+from cosyserve.bench.report import BenchOptions, Report, write_report
 from cosyserve.bench.run import run_bench, speak_once
 from cosyserve.bench.sample import Sample
 from cosyserve.bench.triton import TritonEndpoint
@@ -139,7 +138,7 @@ def test_impossible_endpoints(scripted_triton: Scripted, tmp_path: Path) -> None
         TritonEndpoint("localhost", timeout=0)
     for protocol in ("grpc", "http"):
         nobody = TritonEndpoint("127.0.0.1:1", protocol)  # type: ignore[arg-type]
-        with pytest.raises(UnreachableError, match=r"no server answers.*127\.0\.0\.1:1"):
+        with pytest.raises(NoServerError, match=r"no server answers.*127\.0\.0\.1:1"):
             asyncio.run(speak_once(nobody, Single("Hi."), tmp_path / "a.wav"))
     other = TritonEndpoint(scripted_triton.grpc, model="spark_tts")
     with pytest.raises(InputError, match="no model 'spark_tts'"):

@@ -78,7 +78,8 @@ class OpenAILLM:
 
     def __init__(self, server: LLMServer, decode: Callable[[Sequence[int]], str]) -> None:
         """`decode` makes text of text ids, special tokens included."""
-        self.server, self._decode = server, decode
+        self.server = server
+        self._decode = decode
         key = {"Authorization": f"Bearer {server.api_key}"} if server.api_key else {}
         self._http = httpx.AsyncClient(
             base_url=server.url,
@@ -134,7 +135,7 @@ class OpenAILLM:
         path = "chat/completions" if self.server.prompt == "chat" else "completions"
         body = self._body(request)
         for pause in (*PAUSES, None):
-            begun = False
+            has_text = False
             failure: WorkerError | OverloadError
             try:
                 async with (
@@ -146,7 +147,7 @@ class OpenAILLM:
                         if data == DONE:
                             break
                         chunk = _parse_chunk(data)
-                        begun = begun or bool(chunk.text)
+                        has_text = has_text or bool(chunk.text)
                         yield chunk
                 raise WorkerError(f"the LLM server {self.server.url} ended before the speech did")
             except httpx.TransportError as error:
@@ -160,7 +161,7 @@ class OpenAILLM:
             except (WorkerError, OverloadError) as error:
                 failure = error
             wait = failure.retry_after if isinstance(failure, OverloadError) else 0.0
-            if begun or pause is None or wait > self.server.first_seconds:
+            if has_text or pause is None or wait > self.server.first_seconds:
                 raise failure
             await asyncio.sleep(max(wait, pause * random.uniform(1.0, 1.5)))
 

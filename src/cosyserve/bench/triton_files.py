@@ -30,7 +30,7 @@ def write_triton_files(
     folder: Path,
     name: str,
 ) -> None:
-    """`statistics` are Triton's, of every model; `config` is that of the model asked."""
+    """`statistics` are Triton's, of every model; `config` is the speech model's."""
     files = {
         f"rtf-{name}.txt": "\n".join(_rtf(report, streaming)),
         f"stats_summary-{name}.txt": "\n".join(

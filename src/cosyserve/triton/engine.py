@@ -149,20 +149,20 @@ class TritonEngine:
         own = (name for name, voice in self.model.voices.items() if voice is request.voice)
         inputs = make(request, request.text, own_voice=next(own, ""))
         tried: list[Upstream] = []
-        begun = False
+        has_audio = False
         while True:
             server = self._least_loaded(tried)
             try:
                 async with aclosing(self._speak(server, inputs)) as chunks:
                     async for chunk in chunks:
-                        begun = True
+                        has_audio = True
                         yield chunk
                 return
             except (WorkerError, OverloadError) as error:
                 if isinstance(error, WorkerError):
                     server.leave_out(error)
                 tried.append(server)
-                if begun or not any(s.ready for s in self._servers if s not in tried):
+                if has_audio or not any(s.ready for s in self._servers if s not in tried):
                     raise
 
     async def _speak(self, server: Upstream, inputs: Tensors) -> AsyncGenerator[AudioChunk, None]:

@@ -117,8 +117,8 @@ class Upstream:
                 self._failed_checks = 0
                 self._hung.clear()
             except Exception as error:  # whatever it is, the server may be well the next time
-                known = error if isinstance(error, CosyError) else CosyError(f"odd: {error!r}")
-                self.leave_out(known)
+                ours = error if isinstance(error, CosyError) else CosyError(f"odd: {error!r}")
+                self.leave_out(ours)
                 self._failed_checks += 1
                 if self._failed_checks == HUNG_AFTER:
                     self._hung.set()

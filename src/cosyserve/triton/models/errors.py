@@ -13,9 +13,9 @@ from cosyserve.triton.errors import TRITON_CODES, error_message, parse_error
 
 def triton_error(error: Exception) -> pb.TritonError:
     """The part of an error that a client may know; the rest goes to the log."""
-    known = client_error(error)
-    code = getattr(pb.TritonError, TRITON_CODES[known.kind])
-    return pb.TritonError(error_message(known), code)
+    failure = client_error(error)
+    code = getattr(pb.TritonError, TRITON_CODES[failure.kind])
+    return pb.TritonError(error_message(failure), code)
 
 
 def check(response: Any) -> None:

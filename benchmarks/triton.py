@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from cosyserve.engine.in_process import LocalEngine
 from cosyserve.engine.tts import load
 from cosyserve.triton import tensors
 from cosyserve.triton.client import TritonClient
-from cosyserve.triton.options import packed
+from cosyserve.triton.options import request_options
 from cosyserve.triton.process import Ports, TritonProcess
 
 SENTENCE = "The quick brown fox jumps."
@@ -61,7 +62,8 @@ async def in_process(engine: LocalEngine, request: SpeechRequest) -> Heard:
 
 async def over_triton(client: TritonClient, request: SpeechRequest) -> Heard:
     assert isinstance(request.text, str)
-    inputs = {"target_text": tensors.text(request.text), "options": tensors.text(packed(request))}
+    options = json.dumps(request_options(request))
+    inputs = {"target_text": tensors.text(request.text), "options": tensors.text(options)}
     begun, first, samples = time.perf_counter(), 0.0, 0
     limits = {"first_seconds": 120.0, "between_seconds": 120.0}
     async with aclosing(client.stream("cosyvoice2", inputs, **limits)) as answers:

@@ -46,7 +46,7 @@ WINGS = {
         {"onnx"},
         {"native"},
         {"parts"},
-        {"plain_files", "config_data"},
+        {"plain_files", "config_data", "folder"},
     ],
     "models": [
         {"lm", "flow", "vocoder", "encoders"},

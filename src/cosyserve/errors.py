@@ -25,7 +25,8 @@ class CosyError(Exception):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        CosyError.kinds.setdefault(cls.__name__, cls)
+        if cls.__module__ == __name__:
+            CosyError.kinds[cls.__name__] = cls
 
     @property
     def kind(self) -> str:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from cosyserve.backends.protocols import LMRequest
-from cosyserve.backends.token_text import TokenReader, written
+from cosyserve.backends.token_text import TokenReader, to_text
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Sampling
 from cosyserve.engine.split.lm_service import LMService
@@ -28,7 +28,7 @@ def serving_lm(model: Model) -> Iterator[LLMServer]:
         """As a server tokenises it, chat template included."""
         given = body.get("prompt")
         if isinstance(given, list):
-            return vocabulary.understood(given)
+            return vocabulary.parse_prompt(given)
         if "messages" in body:
             user, *assistant = (message["content"] for message in body["messages"])
             given = f"<|sos|>{user}<|task_id|>{''.join(assistant)}"
@@ -43,7 +43,7 @@ def serving_lm(model: Model) -> Iterator[LLMServer]:
             *prompt(body), body["min_tokens"], body["max_tokens"], body["seed"], sampling
         )
         async for piece in alone.generate(request):
-            yield written(piece.ids)
+            yield to_text(piece.ids)
             if piece.finish:
                 yield f"finish:{piece.finish}"
 

@@ -124,7 +124,7 @@ def test_an_end_in_the_text_ends(server: llm_server.LLMServer) -> None:
     begun = time.monotonic()
     pieces = listen(server.url)
     assert (tokens(pieces), pieces[-1].finish) == ([1], "stop")
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 30  # the rest is not waited for
 
 
 def test_the_servers_length_limit_is_told(server: llm_server.LLMServer) -> None:
@@ -231,18 +231,16 @@ def test_other_failures_are_not_tried_again(
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
-        (says(5.0, "<|s_1|>"), "no first token within 0.2 s"),
+        (says(60.0, "<|s_1|>"), "no first token within 0.2 s"),
         (says("raw:: ping\n\n", 0.1, "raw:: ping\n\n", 0.15, "<|s_1|>"), "no first token"),
-        (says("<|s_1|>", 5.0), "no next token within 0.2 s"),
+        (says("<|s_1|>", 60.0), "no next token within 0.2 s"),
         (says("<|s_1|>", 0.15, " ", 0.15, " "), "no next token"),
     ],
 )
 def test_silence_has_an_end(server: llm_server.LLMServer, fault: Any, told: str) -> None:
     server.answers.append(fault)
-    begun = time.monotonic()
     with pytest.raises(WorkerError, match=told):
         listen(server.url, first_seconds=0.2, between_seconds=0.2)
-    assert time.monotonic() - begun < 1.5
     server.wait_until_idle()
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cosyserve.backends.sse import LONGEST, events
+from cosyserve.backends.sse import MAX_EVENT_BYTES, events
 
 
 def read(*pieces: bytes) -> list[str]:
@@ -35,4 +35,4 @@ def test_an_event_that_is_cut_off_is_none() -> None:
 
 def test_too_long_an_event() -> None:
     with pytest.raises(ValueError, match="more than"):
-        read(*[b"data: " + b"x" * 65536] * (LONGEST // 65536 + 1))
+        read(*[b"data: " + b"x" * 65536] * (MAX_EVENT_BYTES // 65536 + 1))

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.backends.token_text import ENDS, FOREIGN, LLMServerError, TokenReader, written
+from cosyserve.backends.token_text import ENDS, MAX_FOREIGN, LLMServerError, TokenReader, to_text
 
 
 @given(st.lists(st.integers(0, 6560)), st.lists(st.integers(0, 200)), st.sampled_from(["", *ENDS]))
 def test_cuts_do_not_matter(tokens: list[int], cuts: list[int], end: str) -> None:
-    text = written(tokens) + end
+    text = to_text(tokens) + end
     places = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
     reader = TokenReader(6561)
     found = [token for start, stop in pairwise(places) for token in reader.read(text[start:stop])]
@@ -35,7 +35,7 @@ def test_blanks_between_tokens_are_no_text() -> None:
 
 def test_a_little_foreign_text_is_forgiven_and_more_is_not() -> None:
     reader = TokenReader(6561)
-    assert reader.read("x" * FOREIGN + "<|s_1|>") == [1]
+    assert reader.read("x" * MAX_FOREIGN + "<|s_1|>") == [1]
     with pytest.raises(LLMServerError, match="writes text instead of speech tokens"):
         reader.read("<|s_2|>y")
 
@@ -48,7 +48,7 @@ def test_what_looks_like_a_token_but_is_none_is_foreign(foreign: str) -> None:
 
     assert read(foreign) == []
     with pytest.raises(LLMServerError, match="text instead of speech"):
-        read(foreign * FOREIGN)
+        read(foreign * MAX_FOREIGN)
 
 
 def test_a_token_that_the_model_lacks() -> None:

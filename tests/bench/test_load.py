@@ -23,7 +23,7 @@ class Crowd:
         self.inside = self.most_inside = 0
         self.order: list[str] = []
 
-    async def ask(self, item: Item) -> Sample:
+    async def send(self, item: Item) -> Sample:
         self.order.append(item.id)
         self.inside += 1
         self.most_inside = max(self.most_inside, self.inside)
@@ -40,20 +40,20 @@ def items(count: int) -> list[Item]:
 @settings(deadline=None, max_examples=25)
 def test_a_closed_loop_keeps_its_number_busy(tasks: int, count: int) -> None:
     crowd = Crowd(0.0)
-    samples = asyncio.run(ClosedLoop(tasks).send(items(count), crowd.ask))
+    samples = asyncio.run(ClosedLoop(tasks).run(items(count), crowd.send))
     assert sorted(int(sample.id) for sample in samples) == list(range(count))
     assert crowd.most_inside == min(tasks, count)
 
 
 def test_a_task_sends_its_items_one_after_another() -> None:
     crowd = Crowd(0.0)
-    asyncio.run(ClosedLoop(1).send(items(5), crowd.ask))
+    asyncio.run(ClosedLoop(1).run(items(5), crowd.send))
     assert crowd.order == ["0", "1", "2", "3", "4"]
 
 
 def test_an_open_loop_waits_for_nobody() -> None:
     crowd = Crowd(0.3)
-    samples = asyncio.run(OpenLoop(rate=200).send(items(20), crowd.ask))
+    samples = asyncio.run(OpenLoop(rate=200).run(items(20), crowd.send))
     assert crowd.order == [str(n) for n in range(20)]
     assert crowd.most_inside == 20
     assert len(samples) == 20

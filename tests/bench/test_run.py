@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import AudioFormat, decode, encode
-from cosyserve.bench.client import Endpoint, UnreachableError
+from cosyserve.bench.client import Endpoint, NoServerError
 from cosyserve.bench.items import Manifest, Sentences, Source
 from cosyserve.bench.load import ClosedLoop, Load, OpenLoop, poisson_times
-from cosyserve.bench.options import BenchOptions
-from cosyserve.bench.report import Report
+from cosyserve.bench.report import BenchOptions, Report
 from cosyserve.bench.run import run_bench
 from cosyserve.errors import InputError
 from tests.bench.scripted_server import Piece, Script, ScriptedServer
@@ -177,7 +176,7 @@ def test_openai_s_base_url_is_understood(server: ScriptedServer) -> None:
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "localhost:1", "ftp://localhost"])
 def test_a_server_that_is_not_there_is_named(url: str) -> None:
     options = BenchOptions(Endpoint(url), ClosedLoop(1), Sentences())
-    with pytest.raises(UnreachableError, match=f"no server answers at {url} .*cosyserve serve"):
+    with pytest.raises(NoServerError, match=f"no server answers at {url} .*cosyserve serve"):
         asyncio.run(run_bench(options))
 
 

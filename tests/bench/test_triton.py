@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,16 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import AudioFormat, decode, encode
-from cosyserve.bench.client import UnreachableError
+from cosyserve.bench.client import NoServerError
 from cosyserve.bench.items import Item, Reference, Single
 from cosyserve.bench.load import ClosedLoop
-from cosyserve.bench.options import BenchOptions
-from cosyserve.bench.report import Report, write_report
+from cosyserve.bench.report import BenchOptions, Report, write_report
 from cosyserve.bench.run import run_bench, speak_once
 from cosyserve.bench.sample import Sample
 from cosyserve.bench.triton import TritonEndpoint
 from cosyserve.errors import CosyError, InputError
 from tests.triton.scripted import OFFLINE, STREAMING, Scripted, script
 
-LATE = 0.15  # what a busy machine may add to a delay
 RECORDING = encode(np.full(12_000, 0.5, np.float32), AudioFormat.WAV)  # half a second at 24 kHz
 
 
@@ -46,7 +45,10 @@ def spoken(endpoint: TritonEndpoint, item: Item) -> tuple[Sample, bytes]:
         finally:
             await client.aclose()
 
-    return asyncio.run(speak())
+    begun = time.perf_counter()
+    sample, pcm = asyncio.run(speak())
+    assert sample.total <= time.perf_counter() - begun  # however late a busy machine is
+    return sample, pcm
 
 
 def test_every_chunk_of_a_stream_is_timed(scripted_triton: Scripted) -> None:
@@ -54,10 +56,10 @@ def test_every_chunk_of_a_stream_is_timed(scripted_triton: Scripted) -> None:
     sample, pcm = spoken(streaming(scripted_triton), item)
     assert sample.failure is None
     assert [round(arrival.seconds, 3) for arrival in sample.arrivals] == [0.1] * 3
-    assert 0.2 <= sample.first_audio < 0.2 + LATE
     assert sample.second_chunk is not None
-    assert 0.15 < sample.second_chunk < 0.2 + LATE
-    assert sample.underrun == pytest.approx(0.1, abs=LATE)
+    assert 0.2 <= sample.first_audio <= sample.total - 0.3
+    assert 0.15 < sample.second_chunk < sample.total - sample.first_audio
+    assert 0.05 < sample.underrun < sample.total - sample.first_audio  # 0.2 s in, 0.1 s were there
     assert len(pcm) == 2 * 3 * 2400
 
 
@@ -66,7 +68,7 @@ def test_a_whole_answer_is_one_chunk(scripted_triton: Scripted) -> None:
     for endpoint in offline(scripted_triton):
         sample, pcm = spoken(endpoint, item)
         assert len(sample.arrivals) == 1
-        assert 0.3 <= sample.first_audio <= sample.total < 0.3 + LATE
+        assert 0.3 <= sample.first_audio <= sample.total
         assert len(pcm) == 2 * 3 * 2400
 
 
@@ -139,7 +141,7 @@ def test_impossible_endpoints(scripted_triton: Scripted, tmp_path: Path) -> None
         TritonEndpoint("localhost", timeout=0)
     for protocol in ("grpc", "http"):
         nobody = TritonEndpoint("127.0.0.1:1", protocol)  # type: ignore[arg-type]
-        with pytest.raises(UnreachableError, match=r"no server answers.*127\.0\.0\.1:1"):
+        with pytest.raises(NoServerError, match=r"no server answers.*127\.0\.0\.1:1"):
             asyncio.run(speak_once(nobody, Single("Hi."), tmp_path / "a.wav"))
     other = TritonEndpoint(scripted_triton.grpc, model="spark_tts")
     with pytest.raises(InputError, match="no model 'spark_tts'"):

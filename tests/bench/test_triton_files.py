@@ -12,9 +12,8 @@ import pytest
 from cosyserve.bench.figures import figures
 from cosyserve.bench.items import Single
 from cosyserve.bench.load import ClosedLoop
-from cosyserve.bench.options import BenchOptions
 from cosyserve.bench.playback import Arrival
-from cosyserve.bench.report import Report, this_host
+from cosyserve.bench.report import BenchOptions, Report, this_host
 from cosyserve.bench.sample import Failure, Sample
 from cosyserve.bench.triton import TritonEndpoint
 from cosyserve.bench.triton_files import write_triton_files

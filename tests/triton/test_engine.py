@@ -33,11 +33,6 @@ TEXT = "The quick brown fox jumps over the lazy dog."
 NOISE = np.random.default_rng(0).standard_normal(3 * 24_000).astype(np.float32) * 0.1
 
 
-@pytest.fixture
-def triton(served: Served) -> Served:
-    return served
-
-
 def run(url: str, act: Callable[[TritonEngine], Awaitable[Any]]) -> Any:
     async def acting() -> Any:
         engine = TritonEngine.of(url)
@@ -77,23 +72,23 @@ def assert_same(found: list[AudioChunk], expected: list[AudioChunk]) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_the_servers_own_voice_speaks_as_in_process(
-    triton: Served, model: Model, stream: bool
+    served: Served, model: Model, stream: bool
 ) -> None:
     def request(voice: Voice) -> SpeechRequest:
         return SpeechRequest(TEXT, voice, Mode.PRESET, seed=7, speed=1.25, stream=stream)
 
     expected = in_process(model, request)
-    found = run(f"triton://{triton.grpc}", lambda e: speech(e, request(e.model.voices["default"])))
+    found = run(f"triton://{served.grpc}", lambda e: speech(e, request(e.model.voices["default"])))
     assert_same(found, expected)
     assert (len(found) > 1) == stream
 
 
-def test_a_voice_is_learnt_and_speaks_as_in_process(triton: Served, model: Model) -> None:
+def test_a_voice_is_learnt_and_speaks_as_in_process(served: Served, model: Model) -> None:
     async def learn(engine: TritonEngine) -> tuple[Voice, list[AudioChunk]]:
         voice = await engine.embed(Recording(NOISE, 24_000, " Words. ", "anna", "en", "Anna"))
         return voice, await speech(engine, SpeechRequest(TEXT, voice, seed=3, stream=True))
 
-    voice, found = run(f"triton://{triton.grpc}", learn)
+    voice, found = run(f"triton://{served.grpc}", learn)
     expected = enroll(model, Recording(NOISE, 24_000, "Words.", name="anna"))
     assert voice.prompt_text == "Words."
     assert (voice.name, voice.language, voice.consent) == ("anna", "en", "Anna")
@@ -106,7 +101,7 @@ def test_a_voice_is_learnt_and_speaks_as_in_process(triton: Served, model: Model
     assert_same(found, in_process(model, lambda _: request))
 
 
-def test_text_in_pieces_is_spoken_sentence_by_sentence(triton: Served) -> None:
+def test_text_in_pieces_is_spoken_sentence_by_sentence(served: Served) -> None:
     first, second = "The quick brown fox jumps. ", "Over the lazy dog it goes"
     wait_for_audio = asyncio.Event()
 
@@ -138,10 +133,10 @@ def test_text_in_pieces_is_spoken_sentence_by_sentence(triton: Served) -> None:
         assert [chunk.start for chunk in heard[1:]] == pytest.approx(ends[:-1])
         assert heard[-1].text_tokens == sum(chunk.text_tokens for chunk in alone)
 
-    run(f"triton://{triton.grpc}", listen)
+    run(f"triton://{served.grpc}", listen)
 
 
-def test_complaints_have_types(triton: Served, model: Model) -> None:
+def test_complaints_have_types(served: Served, model: Model) -> None:
     voice = enroll(model, Recording(NOISE, 24_000, "Words.", name="anna"))
     cases: list[tuple[SpeechRequest, type[CosyError], str]] = [
         (SpeechRequest("...", voice), InputError, "nothing to say"),
@@ -159,10 +154,10 @@ def test_complaints_have_types(triton: Served, model: Model) -> None:
         with pytest.raises(VoiceError, match="at least"):
             await engine.embed(Recording(NOISE[:100], 24_000))
 
-    run(f"triton://{triton.grpc}", complain)
+    run(f"triton://{served.grpc}", complain)
 
 
-def test_whoever_leaves_frees_everything(triton: Served) -> None:
+def test_whoever_leaves_frees_everything(served: Served) -> None:
     async def leave(engine: TritonEngine) -> None:
         voice = engine.model.voices["default"]
         request = SpeechRequest(TEXT * 4, voice, Mode.PRESET, stream=True)
@@ -172,11 +167,11 @@ def test_whoever_leaves_frees_everything(triton: Served) -> None:
                 assert engine.stats().running == 1
             assert engine.stats().running == 0
         until = time.monotonic() + 5
-        while any((await asyncio.to_thread(triton.held)).values()):
-            assert time.monotonic() < until, f"held: {triton.held()}"
+        while any((await asyncio.to_thread(served.held)).values()):
+            assert time.monotonic() < until, f"held: {served.held()}"
             await asyncio.sleep(0.05)
 
-    run(f"triton://{triton.grpc}", leave)
+    run(f"triton://{served.grpc}", leave)
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +240,7 @@ def test_voices_of_the_gateway(gateway: tuple[str, openai.OpenAI]) -> None:
     assert httpx.get(f"{url}/ready").status_code == 200
 
 
-def test_a_server_with_another_model_is_left_out(triton: Served, scripted_triton: Scripted) -> None:
+def test_a_server_with_another_model_is_left_out(served: Served, scripted_triton: Scripted) -> None:
     async def look(engine: TritonEngine) -> list[bool]:
         found = []
         for _ in range(20):
@@ -253,7 +248,7 @@ def test_a_server_with_another_model_is_left_out(triton: Served, scripted_triton
             found.append(sum(server.ready for server in engine._servers) == 1)
         return found
 
-    assert all(run(f"triton://{triton.grpc},{scripted_triton.grpc}", look))
+    assert all(run(f"triton://{served.grpc},{scripted_triton.grpc}", look))
 
 
 @pytest.mark.parametrize(
@@ -264,9 +259,9 @@ def test_wrong_addresses(url: str) -> None:
         TritonEngine.of(url)
 
 
-def test_a_model_that_does_not_stream_is_named(triton: Served) -> None:
+def test_a_model_that_does_not_stream_is_named(served: Served) -> None:
     with pytest.raises(InputError, match="'cosyvoice2_offline' gives one answer"):
-        run(f"triton://{triton.grpc}/cosyvoice2_offline", lambda _: asyncio.sleep(0))
+        run(f"triton://{served.grpc}/cosyvoice2_offline", lambda _: asyncio.sleep(0))
 
 
 def test_the_gateways_side_costs_no_torch() -> None:

@@ -93,7 +93,7 @@ def test_a_dit_stream_is_the_engines(small: Served, dit: Model, recording: Float
 
 def chunk(recording: Floats, tokens: list[int], **more: Array) -> dict[str, Array]:
     return {
-        "target_speech_tokens": np.array([vocabulary.spoken(tokens)], np.int32),
+        "target_speech_tokens": np.array([vocabulary.to_ids(tokens)], np.int32),
         "reference_wav": recording[None],
         "reference_wav_len": np.array([[len(recording)]], np.int32),
         "finalize": np.array([[not more]]),

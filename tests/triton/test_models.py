@@ -136,9 +136,9 @@ def spoken(count: int, seed: int) -> list[int]:
 
 def chunk(voice: Voice, tokens: Sequence[int], offset: int | None, final: bool) -> dict[str, Array]:
     given = {
-        "target_speech_tokens": np.array([vocabulary.spoken(tokens)], np.int32),
+        "target_speech_tokens": np.array([vocabulary.to_ids(tokens)], np.int32),
         "prompt_speech_tokens": np.array(
-            [vocabulary.spoken(voice.speech_tokens.tolist())], np.int32
+            [vocabulary.to_ids(voice.speech_tokens.tolist())], np.int32
         ),
         "prompt_speech_feat": voice.mel[None].astype(np.float16),
         "prompt_spk_embedding": voice.embedding[None].astype(np.float16),
@@ -246,7 +246,7 @@ def test_tokens_that_make_no_audio_are_refused(
 
 def question(**changes: Array) -> dict[str, Array]:
     asked = LMRequest((5, 6, 7), (9, 10), 20, 60)
-    ids = np.array([vocabulary.asked(asked)], np.int32)
+    ids = np.array([vocabulary.prompt_ids(asked)], np.int32)
     return {
         "input_ids": ids,
         "input_lengths": one(ids.shape[1], np.int32),
@@ -269,7 +269,7 @@ def drawn(model: Model, seed: int) -> list[int]:
     runner.join(row)
     while row.finish is None:
         runner.step()
-    return vocabulary.spoken(row.tokens)
+    return vocabulary.to_ids(row.tokens)
 
 
 def test_the_lm_streams_the_engines_tokens(served: Served, model: Model) -> None:
@@ -312,20 +312,22 @@ def test_a_prompt_that_is_none_is_refused(
         asking(served, lambda c: answered(c, question(**changes)))
 
 
-def test_the_lm_rests_after_its_first_piece_until_it_is_told(served: Served, model: Model) -> None:
-    pace = {"first": 8, "every": 8, "rests": 5}
+def test_the_lm_pauses_after_its_first_chunk_until_it_is_resumed(
+    served: Served, model: Model
+) -> None:
+    chunks = {"first_chunk": 8, "chunk": 8, "pause_id": 5}
 
     async def listen(client: TritonClient, seconds: float) -> tuple[list[int], float]:
         """The ids, and how long after the first piece the second one came."""
         ids, times = [], []
-        answers = client.stream("tensorrt_llm", question(), parameters=pace, **LIMITS)
+        answers = client.stream("tensorrt_llm", question(), parameters=chunks, **LIMITS)
         async for answer in answers:
             ids += answer["output_ids"][0, 0].tolist()
             times.append(time.monotonic())
             if len(times) == 1 and seconds:
                 await asyncio.sleep(seconds)
-                told = client.stream("tensorrt_llm", question(), parameters={"go_on": 5}, **LIMITS)
-                assert [answer async for answer in told] == []
+                wake = client.stream("tensorrt_llm", question(), parameters={"resume": 5}, **LIMITS)
+                assert [answer async for answer in wake] == []
         return ids, times[1] - times[0]
 
     ids, woken = asking(served, lambda c: listen(c, 0.2))

@@ -7,7 +7,7 @@ import pytest
 
 from cosyserve.contracts import Mode, Sampling, SpeechRequest, Voice
 from cosyserve.errors import InputError
-from cosyserve.triton.options import packed, speech_request
+from cosyserve.triton.options import request_options, speech_request
 
 VOICE = Voice("hm", np.zeros(3, np.int32), np.zeros((6, 80), np.float32), np.ones(4, np.float32))
 PRESET = Voice("", np.zeros(0, np.int32), np.zeros((0, 80), np.float32), np.ones(4, np.float32))
@@ -27,7 +27,18 @@ def test_a_request_survives_the_journey() -> None:
         sampling=Sampling(0.5, 7),
         language="en",
     )
-    assert speech_request("text", VOICE, packed(request), stream=False) == request
+    options = json.dumps(request_options(request))
+    assert speech_request("text", VOICE, options, stream=False) == request
+
+
+@pytest.mark.parametrize("name", ["normalize", "normalise"])
+def test_both_spellings_are_taken(name: str) -> None:
+    assert not speech_request("text", VOICE, json.dumps({name: False}), stream=True).normalize
+    assert speech_request("text", VOICE, json.dumps({name: True}), stream=True).normalize
+
+
+def test_a_whole_number_is_a_speed() -> None:
+    assert speech_request("text", VOICE, '{"speed": 2, "top_p": 1}', stream=True).speed == 2.0
 
 
 @pytest.mark.parametrize(
@@ -40,22 +51,33 @@ def test_without_options_the_voice_says_the_mode(voice: Voice, mode: Mode) -> No
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "complaint"),
     [
-        "{",
-        "[]",
-        json.dumps({"sped": 1.0}),
-        json.dumps({"speed": "1"}),
-        json.dumps({"speed": 99}),
-        json.dumps({"seed": 1.5}),
-        json.dumps({"seed": True}),
-        json.dumps({"normalise": 1}),
-        json.dumps({"mode": "sing"}),
-        json.dumps({"mode": "instruct"}),
-        json.dumps({"top_p": 0.0}),
-        '{"speed": NaN}',
+        ("{", "options is not JSON"),
+        ("[]", "must be a JSON object"),
+        ("null", "must be a JSON object"),
+        ('{"sped": 1.0}', "unknown option 'sped': use mode, .*normalize, stream"),
+        ('{"speed": "1"}', "option speed must be a float"),
+        ('{"speed": true}', "option speed must be a float"),
+        ('{"speed": null}', "option speed must be a float"),
+        ('{"speed": 99}', "speed must be"),
+        ('{"speed": NaN}', "speed must be"),
+        ('{"seed": 1.5}', "option seed must be a int"),
+        ('{"seed": 1.0}', "option seed must be a int"),
+        ('{"seed": "1"}', "option seed must be a int"),
+        ('{"seed": true}', "option seed must be a int"),
+        ('{"top_k": true}', "option top_k must be a int"),
+        ('{"normalize": 1}', "option normalize must be a bool"),
+        ('{"normalise": 1}', "option normalize must be a bool"),
+        ('{"stream": "yes"}', "option stream must be a bool"),
+        ('{"instruction": 1}', "option instruction must be a str"),
+        ('{"language": 1}', "option language must be a str"),
+        ('{"mode": "sing"}', "option mode must be one of zero_shot, "),
+        ('{"mode": 1}', "option mode must be"),
+        ('{"mode": "instruct"}', "needs an instruction"),
+        ('{"top_p": 0.0}', "top_p must be"),
     ],
 )
-def test_what_is_no_option_is_refused(options: str) -> None:
-    with pytest.raises(InputError):
+def test_what_is_no_option_is_refused(options: str, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
         speech_request("text", VOICE, options, stream=True)

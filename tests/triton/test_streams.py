@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cosyserve.triton.streams import Streams, content
+from cosyserve.triton.streams import Streams, stream_key
 
 
 class Clock:
@@ -56,5 +56,5 @@ def test_whatever_differs_is_another_stream() -> None:
         ("voice", 1, 1.0, True, (1, 2)),
         ("voice", 1, 1.0, True, (1, 2, 4)),
     ]
-    assert content(*same) == content(*same)
-    assert len({content(*one) for one in (same, *others)}) == 7
+    assert stream_key(*same) == stream_key(*same)
+    assert len({stream_key(*one) for one in (same, *others)}) == 7

@@ -1,4 +1,4 @@
-"""Arrays to bytes and back, and the kinds of errors."""
+"""Arrays to bytes and back."""
 
 from __future__ import annotations
 
@@ -7,16 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.errors import (
-    CosyError,
-    InputError,
-    MissingVoiceError,
-    OverloadError,
-    VoiceError,
-    WorkerError,
-)
+from cosyserve.errors import InputError
 from cosyserve.triton import tensors
-from cosyserve.triton.errors import labelled, typed
 
 KINDS = [np.bool_, np.uint8, np.int32, np.int64, np.uint64, np.float16, np.float32]
 
@@ -55,40 +47,3 @@ def test_what_does_not_fit_is_told(data: bytes, name: str, shape: list[int], tol
 def test_half_a_character_is_no_text() -> None:
     with pytest.raises(InputError, match="surrogate"):
         tensors.text("\ud800")
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        InputError("a"),
-        VoiceError("b: c"),
-        MissingVoiceError("d"),
-        WorkerError("e\nf"),
-        OverloadError("g", 3.0),
-        CosyError("h"),
-    ],
-)
-def test_an_error_of_ours_comes_back(error: CosyError) -> None:
-    found = typed("", labelled(error), "here:1")
-    assert (type(found), str(found)) == (type(error), str(error))
-
-
-@pytest.mark.parametrize(
-    ("code", "message", "kind"),
-    [
-        ("UNAVAILABLE", "Exceeds maximum queue size", OverloadError),
-        ("", "Request timeout expired", OverloadError),
-        ("RESOURCE_EXHAUSTED", "", OverloadError),
-        ("UNAVAILABLE", "failed to connect", WorkerError),
-        ("DEADLINE_EXCEEDED", "", WorkerError),
-        ("", "Stub process 'x_0' is not healthy.", WorkerError),
-        ("", "Request for unknown model: 'x' has no available versions", WorkerError),
-        ("INVALID_ARGUMENT", "expects BYTES", InputError),
-        ("NOT_FOUND", "unknown model", InputError),
-        ("INTERNAL", "oh", CosyError),
-    ],
-)
-def test_what_the_server_complains_of(code: str, message: str, kind: type[CosyError]) -> None:
-    found = typed(code, message, "here:1")
-    assert type(found) is kind
-    assert "here:1" in str(found)

@@ -10,13 +10,13 @@ from cosyserve.triton import vocabulary
 
 
 @given(st.lists(st.integers(0, 151_662)), st.lists(st.integers(0, 6560)))
-def test_what_is_asked_is_understood(text: list[int], speech: list[int]) -> None:
-    ids = vocabulary.asked(LMRequest(tuple(text), tuple(speech), 0, 1))
-    assert vocabulary.understood(ids) == (tuple(text), tuple(speech))
+def test_a_prompt_survives_the_journey(text: list[int], speech: list[int]) -> None:
+    ids = vocabulary.prompt_ids(LMRequest(tuple(text), tuple(speech), 0, 1))
+    assert vocabulary.parse_prompt(ids) == (tuple(text), tuple(speech))
 
 
 def test_ids_are_the_published_ones() -> None:
-    assert vocabulary.spoken([0, 6560]) == [151_663, 158_223]
+    assert vocabulary.to_ids([0, 6560]) == [151_663, 158_223]
     assert (vocabulary.END, vocabulary.START, vocabulary.TASK) == (158_224, 158_227, 158_228)
 
 
@@ -35,4 +35,4 @@ def test_ids_are_the_published_ones() -> None:
 )
 def test_what_is_no_prompt_is_refused(ids: list[int]) -> None:
     with pytest.raises(InputError):
-        vocabulary.understood(ids)
+        vocabulary.parse_prompt(ids)

@@ -1,1 +1,1 @@
-"""Other runtimes behind the Protocols of `contracts`. Knows no session and no schedule."""
+"""Other runtimes behind the Protocols of `contracts`."""

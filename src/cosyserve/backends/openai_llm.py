@@ -1,7 +1,7 @@
 """A speech LM behind any OpenAI-style LLM server: trtllm-serve, vllm serve, SGLang.
 
 The server has the LM in its Hugging Face format, whose vocabulary is text, speech tokens, three
-ends, start and task. Knows no text of its own and no audio.
+ends, start and task.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ import httpx
 
 from cosyserve.backends.protocols import LMRequest, SpeechTokens
 from cosyserve.backends.sse import events
-from cosyserve.backends.token_text import ENDS, LLMServerError, TokenReader, written
+from cosyserve.backends.token_text import ENDS, LLMServerError, TokenReader, to_text
 from cosyserve.contracts import FinishReason
 from cosyserve.errors import InputError, OverloadError, WorkerError
 
-PAUSES = (0.1, 0.4)  # seconds before another attempt, half as much again by chance
+PAUSES = (0.1, 0.4)  # seconds before another attempt; up to half as much is added at random
 SEEDS = 1 << 63  # servers take 63 bits
 DETAIL = 300  # characters of a server's complaint that are passed on
 FINISHES: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 DONE = "[DONE]"
 
+PromptForm = Literal["ids", "text", "chat"]
+
 
 @dataclass(frozen=True)
 class LLMServer:
-    """Where the server is, and how it wants to be asked."""
+    """Where the server is, and which requests it understands."""
 
     url: str  # with OpenAI's /v1
     model: str  # the name it serves the LM under
     api_key: str = field(default="", repr=False)
-    prompt: Literal["ids", "text", "chat"] = "ids"
+    prompt: PromptForm = "ids"
     """Ids and text go to /completions. Ids are exact; text is tokenised again by the server."""
     extensions: bool = True
     """Whether it knows top_k, min_tokens and repetition_penalty, which OpenAI's API lacks."""
@@ -65,7 +67,9 @@ class LLMServer:
         return self.start + 1
 
 
-class Piece(NamedTuple):
+class CompletionChunk(NamedTuple):
+    """One event of a streamed completion."""
+
     text: str
     finish: str | None
 
@@ -75,7 +79,8 @@ class OpenAILLM:
 
     def __init__(self, server: LLMServer, decode: Callable[[Sequence[int]], str]) -> None:
         """`decode` makes text of text ids, special tokens included."""
-        self.server, self._decode = server, decode
+        self.server = server
+        self._decode = decode
         key = {"Authorization": f"Bearer {server.api_key}"} if server.api_key else {}
         self._http = httpx.AsyncClient(
             base_url=server.url,
@@ -85,20 +90,20 @@ class OpenAILLM:
         )
 
     async def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
-        """What fails before the first token is tried again; what fails later is an error."""
+        """Tokens as they come. A failure before the first token is retried, a later one raised."""
         reader, left, limit = TokenReader(self.server.speech_tokens), request.max_tokens, "first"
         clock = asyncio.get_running_loop().time
         until = clock() + self.server.first_seconds
-        async with contextlib.aclosing(self._answer(request)) as pieces:
+        async with contextlib.aclosing(self._chunks(request)) as chunks:
             while True:
                 try:
                     async with asyncio.timeout_at(until):
-                        piece = await anext(pieces)
+                        chunk = await anext(chunks)
                 except TimeoutError:
                     raise WorkerError(self._silent(limit)) from None
-                tokens = reader.read(piece.text)[:left]
+                tokens = reader.read(chunk.text)[:left]
                 left -= len(tokens)
-                finish = self._finish(piece, reader, left)
+                finish = self._finish(chunk, reader, left)
                 if tokens or finish:
                     yield SpeechTokens(tuple(tokens), finish)
                     limit, until = "next", clock() + self.server.between_seconds
@@ -108,41 +113,43 @@ class OpenAILLM:
     async def close(self) -> None:
         await self._http.aclose()
 
-    def _finish(self, piece: Piece, reader: TokenReader, left: int) -> FinishReason | None:
+    def _finish(
+        self, chunk: CompletionChunk, reader: TokenReader, left: int
+    ) -> FinishReason | None:
         if reader.ended:
             return "stop"
         if not left:
             return "length"
-        if piece.finish is None:
+        if chunk.finish is None:
             return None
         reader.close()
-        if piece.finish not in FINISHES:
-            raise LLMServerError(f"the LLM server gave up: finish_reason {piece.finish!r:.60}")
-        return FINISHES[piece.finish]
+        if chunk.finish not in FINISHES:
+            raise LLMServerError(f"the LLM server gave up: finish_reason {chunk.finish!r:.60}")
+        return FINISHES[chunk.finish]
 
     def _silent(self, limit: str) -> str:
         server = self.server
         seconds = server.first_seconds if limit == "first" else server.between_seconds
         return f"the LLM server {server.url} gave no {limit} token within {seconds:g} s"
 
-    async def _answer(self, request: LMRequest) -> AsyncGenerator[Piece, None]:
+    async def _chunks(self, request: LMRequest) -> AsyncGenerator[CompletionChunk, None]:
         path = "chat/completions" if self.server.prompt == "chat" else "completions"
         body = self._body(request)
         for pause in (*PAUSES, None):
-            begun = False
+            has_text = False
             failure: WorkerError | OverloadError
             try:
                 async with (
                     self._http.stream("POST", path, json=body) as response,
-                    contextlib.aclosing(events(response.aiter_bytes())) as found,
+                    contextlib.aclosing(events(response.aiter_bytes())) as stream,
                 ):
                     await self._check(response)
-                    async for data in found:
+                    async for data in stream:
                         if data == DONE:
                             break
-                        piece = _piece(data)
-                        begun = begun or bool(piece.text)
-                        yield piece
+                        chunk = _parse_chunk(data)
+                        has_text = has_text or bool(chunk.text)
+                        yield chunk
                 raise WorkerError(f"the LLM server {self.server.url} ended before the speech did")
             except httpx.TransportError as error:
                 reason = str(error) or type(error).__name__
@@ -155,7 +162,7 @@ class OpenAILLM:
             except (WorkerError, OverloadError) as error:
                 failure = error
             wait = failure.retry_after if isinstance(failure, OverloadError) else 0.0
-            if begun or pause is None or wait > self.server.first_seconds:
+            if has_text or pause is None or wait > self.server.first_seconds:
                 raise failure
             await asyncio.sleep(max(wait, pause * random.uniform(1.0, 1.5)))
 
@@ -163,15 +170,15 @@ class OpenAILLM:
         status = response.status_code
         if status == httpx.codes.OK:
             return
-        said = _complaint(await response.aread())
+        complaint = _complaint(await response.aread())
         if status == httpx.codes.TOO_MANY_REQUESTS:
             wait = response.headers.get("retry-after", "")
             raise OverloadError(
-                f"the LLM server is busy: {said}", float(wait) if wait.isdigit() else 0.0
+                f"the LLM server is busy: {complaint}", float(wait) if wait.isdigit() else 0.0
             )
         if status >= 500:
-            raise WorkerError(f"the LLM server failed with status {status}: {said}")
-        raise LLMServerError(f"the LLM server refuses with status {status}: {said}")
+            raise WorkerError(f"the LLM server failed with status {status}: {complaint}")
+        raise LLMServerError(f"the LLM server refuses with status {status}: {complaint}")
 
     def _body(self, request: LMRequest) -> dict[str, Any]:
         server, sampling = self.server, request.sampling
@@ -194,7 +201,7 @@ class OpenAILLM:
         if server.prompt == "ids":
             speech = (server.text_vocab + token for token in request.speech)
             return body | {"prompt": [server.start, *request.text, server.task, *speech]}
-        text, speech_text = self._decode(request.text), written(request.speech)
+        text, speech_text = self._decode(request.text), to_text(request.speech)
         if server.prompt == "text":
             return body | {"prompt": f"<|sos|>{text}<|task_id|>{speech_text}"}
         messages = [{"role": "user", "content": text}]
@@ -203,15 +210,15 @@ class OpenAILLM:
         return body | {"messages": messages}
 
 
-def _piece(data: str) -> Piece:
-    """Of /completions or /chat/completions. What is neither is a ValueError, or a complaint."""
+def _parse_chunk(data: str) -> CompletionChunk:
+    """An event of /completions or /chat/completions. Any other is a ValueError, or a complaint."""
     answer = json.loads(data)
     try:
-        if not answer["choices"]:  # figures of use come so
-            return Piece("", None)
+        if not answer["choices"]:  # usage statistics come so
+            return CompletionChunk("", None)
         choice = answer["choices"][0]
         text = choice["text"] if "text" in choice else choice["delta"].get("content")
-        return Piece(str(text or ""), choice.get("finish_reason"))
+        return CompletionChunk(str(text or ""), choice.get("finish_reason"))
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise LLMServerError(f"the LLM server says: {_complaint(data.encode())}") from error
 

@@ -1,14 +1,14 @@
-"""Server-Sent Events out of a stream of bytes. Knows no server and no meaning of an event."""
+"""Server-Sent Events out of a stream of bytes."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 
-LONGEST = 1 << 20  # bytes of an event: more is no event of an LLM
+MAX_EVENT_BYTES = 1 << 20  # more is no event of an LLM
 
 
 async def events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
-    """The data of each event; one that is cut off is none. Too long a one is a ValueError."""
+    """The data of each whole event. An event that is too long is a ValueError."""
     rest, data = b"", list[bytes]()
     async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
@@ -19,5 +19,5 @@ async def events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
             elif not line.strip() and data:
                 yield b"\n".join(data).decode("utf-8", "replace")
                 data = []
-        if len(rest) + sum(map(len, data)) > LONGEST:
-            raise ValueError(f"an event of more than {LONGEST} bytes")
+        if len(rest) + sum(map(len, data)) > MAX_EVENT_BYTES:
+            raise ValueError(f"an event of more than {MAX_EVENT_BYTES} bytes")

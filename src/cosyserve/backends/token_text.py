@@ -1,6 +1,6 @@
 """Speech tokens as the text that an LLM server makes of them: `<|s_0|><|s_17|>`.
 
-Knows no server. Text comes in any pieces: half a token, several, blanks in between.
+The text comes in any pieces: half a token, several, blanks in between.
 """
 
 from __future__ import annotations
@@ -11,52 +11,53 @@ from collections.abc import Iterable
 from cosyserve.errors import CosyError
 
 ENDS = ("<|eos1|>", "<|eos2|>", "<|eos3|>", "<|eos|>")
-FOREIGN = 32  # characters that are no token, over a whole answer, before it is no speech
+MAX_FOREIGN = 32  # characters of an answer that belong to no token; more is no speech
 
 _TOKEN = re.compile(r"<\|(?:s_([0-9]{1,7})|eos[123]?)\|>")
-_BEGUN = re.compile(r"<(?:\|\w{0,9}\|?)?\Z")
+_INCOMPLETE = re.compile(r"<(?:\|\w{0,9}\|?)?\Z")
 
 
 class LLMServerError(CosyError):
-    """An LLM server answers with something that is no speech, or refuses what is asked."""
+    """An LLM server answers with something that is no speech, or refuses a request."""
 
 
-def written(tokens: Iterable[int]) -> str:
+def to_text(tokens: Iterable[int]) -> str:
+    """Speech tokens as text."""
     return "".join(f"<|s_{token}|>" for token in tokens)
 
 
 class TokenReader:
-    """Reads one answer."""
+    """Reads the speech tokens of one answer."""
 
     def __init__(self, speech_tokens: int) -> None:
-        """`speech_tokens` is how many there are."""
+        """`speech_tokens` is the number of different ones."""
         self.ended = False
         self._limit = speech_tokens
         self._rest = ""
         self._foreign = ""
 
     def read(self, text: str) -> list[int]:
-        """Tokens that are whole now; after an end there are none."""
+        """The tokens that this text completes; after an end there are none."""
         text, self._rest = self._rest + text, ""
-        found: list[int] = []
+        tokens: list[int] = []
         behind = 0
         for match in _TOKEN.finditer(text):
             if self.ended:
-                return found
+                return tokens
             self._note(text[behind : match.start()])
             behind = match.end()
             if match[1] is None:
                 self.ended = True
             else:
-                found.append(self._token(int(match[1])))
+                tokens.append(self._token(int(match[1])))
         if not self.ended:
-            begun = _BEGUN.search(text, behind)
-            self._note(text[behind : begun.start() if begun else None])
-            self._rest = begun[0] if begun else ""
-        return found
+            incomplete = _INCOMPLETE.search(text, behind)
+            self._note(text[behind : incomplete.start() if incomplete else None])
+            self._rest = incomplete[0] if incomplete else ""
+        return tokens
 
     def close(self) -> None:
-        """The answer is over: nothing may be left of a token."""
+        """Ends the answer: nothing may be left of a token."""
         if self._rest and not self.ended:
             raise LLMServerError(f"the LLM server stopped within a token: {self._rest!r}")
 
@@ -69,9 +70,9 @@ class TokenReader:
         return token
 
     def _note(self, text: str) -> None:
-        """Blanks are a detokenizer's habit; anything else is foreign."""
+        """Counts text between tokens as foreign, except blanks, which detokenizers add."""
         self._foreign += "".join(text.split())
-        if len(self._foreign) > FOREIGN:
+        if len(self._foreign) > MAX_FOREIGN:
             raise LLMServerError(
                 f"the LLM server writes text instead of speech tokens ({self._foreign[:60]!r}): "
                 "serve the speech LM in its Hugging Face format, with its own tokenizer"

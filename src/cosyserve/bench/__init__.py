@@ -1,15 +1,13 @@
 """Load on a speech server, and what its listeners would hear of it.
 
-Knows OpenAI's speech API over HTTP and the speech models of a Triton server; knows no engine, no
-model, nothing of how the server is built.
+The server is any with OpenAI's speech API over HTTP, or a Triton server with the speech models.
 """
 
-from cosyserve.bench.client import Endpoint, UnreachableError
+from cosyserve.bench.client import Endpoint, NoServerError
 from cosyserve.bench.items import HubDataset, Manifest, Sentences, Single
 from cosyserve.bench.load import ClosedLoop, OpenLoop
-from cosyserve.bench.options import BenchOptions
 from cosyserve.bench.plot import write_plot
-from cosyserve.bench.report import Report, read_baseline, write_report
+from cosyserve.bench.report import BenchOptions, Report, read_baseline, write_report
 from cosyserve.bench.run import run_bench, speak_once
 from cosyserve.bench.table import baseline_table, run_table
 from cosyserve.bench.triton import TritonEndpoint
@@ -21,12 +19,12 @@ __all__ = [
     "Endpoint",
     "HubDataset",
     "Manifest",
+    "NoServerError",
     "OpenLoop",
     "Report",
     "Sentences",
     "Single",
     "TritonEndpoint",
-    "UnreachableError",
     "baseline_table",
     "read_baseline",
     "run_bench",

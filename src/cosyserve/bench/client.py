@@ -1,6 +1,6 @@
 """One request to OpenAI's speech API, every piece of its answer timed as it arrives.
 
-Asks for raw PCM, whose bytes tell their duration. Knows nothing of other requests.
+It asks for raw PCM, whose bytes tell their duration.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ BYTES_PER_SECOND = 2 * SAMPLE_RATE
 DETAIL_CHARACTERS = 300
 
 
-class UnreachableError(CosyError):
+class NoServerError(CosyError):
     """No server answers where one should be."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Whom to ask, and for what."""
+    """A server, and the model and the voice to ask it for."""
 
     url: str = "http://localhost:8080"  # with or without OpenAI's /v1
     model: str = "tts-1"
@@ -55,8 +55,11 @@ class Endpoint:
 
 
 class SpeechClient:
-    """Requests in flight don't share an `httpx` client: its pool searches all connections for each
-    request, and under a crowd that search is all one would measure."""
+    """Sends requests and times them.
+
+    Requests in flight don't share an `httpx` client: its pool searches all connections for each
+    request, and under a crowd that search is all one would measure.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -71,7 +74,7 @@ class SpeechClient:
         except httpx.InvalidURL as error:
             raise InputError(f"{self._endpoint.url!r} is not a URL: {error}") from error
         except httpx.TransportError as error:
-            raise UnreachableError(
+            raise NoServerError(
                 f"no server answers at {self._endpoint.root} ({_reason(error)}): "
                 "start it with `cosyserve serve`, or give another URL"
             ) from error
@@ -81,7 +84,7 @@ class SpeechClient:
             await http.aclose()
 
     async def speak(self, item: Item) -> tuple[Sample, bytes]:
-        """What was lived through, and the audio that came. Failing is a result."""
+        """The times of a request, and its audio. A request that fails is a sample, too."""
         body = self._body(item)
         pieces: list[bytes] = []
         arrivals: list[Arrival] = []
@@ -127,7 +130,7 @@ class SpeechClient:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[httpx.AsyncClient]:
-        """The one used last of those that are idle, or a new one."""
+        """The idle connection that was used last, or a new one."""
         http = self._idle.pop() if self._idle else self._open()
         try:
             yield http

@@ -1,6 +1,6 @@
 """The figures of a run, computed from its samples.
 
-Times are in seconds. Knows nothing of how figures are shown or kept.
+Times are in seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cosyserve.bench.statistics import Distribution, distribution, share_within
 
 @dataclass(frozen=True)
 class Figures:
-    """What is None could not be measured. Everything but `failures` is about served requests."""
+    """A figure that could not be measured is None. All but `failures` are of served requests."""
 
     requests: int
     served: int

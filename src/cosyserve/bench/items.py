@@ -1,7 +1,4 @@
-"""What is to be spoken, and where it comes from: our sentences, one text, a manifest, a dataset.
-
-Knows nothing of servers, nor of when an item is sent.
-"""
+"""What is to be spoken, and where it comes from: our sentences, one text, a manifest, a dataset."""
 
 from __future__ import annotations
 
@@ -41,6 +38,8 @@ class Reference:
 
 @dataclass(frozen=True)
 class Item:
+    """A text to speak."""
+
     id: str
     text: str
     reference: Reference | None = None
@@ -48,7 +47,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Sentences:
-    """Our own, short and long, one in five in Mandarin; or in one `language` alone."""
+    """Our own sentences, short and long, one in five in Mandarin; or in one `language` alone."""
 
     language: str = ""
 

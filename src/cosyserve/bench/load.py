@@ -1,7 +1,4 @@
-"""When requests are sent: one after another, or as they come.
-
-Knows nothing of what a request is made of, nor of how it is measured.
-"""
+"""When requests are sent: one after another, or as they come."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from cosyserve.bench.items import Item
 from cosyserve.bench.sample import Sample
 from cosyserve.errors import InputError
 
-Ask = Callable[[Item], Awaitable[Sample]]
+Send = Callable[[Item], Awaitable[Sample]]
 
 
 @dataclass(frozen=True)
@@ -28,9 +25,9 @@ class ClosedLoop:
         if self.tasks < 1:
             raise InputError(f"the concurrency must be at least 1, got {self.tasks}")
 
-    async def send(self, items: Sequence[Item], ask: Ask) -> list[Sample]:
+    async def run(self, items: Sequence[Item], send: Send) -> list[Sample]:
         async def one_after_another(mine: Sequence[Item]) -> list[Sample]:
-            return [await ask(item) for item in mine]
+            return [await send(item) for item in mine]
 
         shares = (items[n :: self.tasks] for n in range(self.tasks))
         answers = await asyncio.gather(*map(one_after_another, shares))
@@ -39,7 +36,7 @@ class ClosedLoop:
 
 @dataclass(frozen=True)
 class OpenLoop:
-    """Strangers who come by chance, `rate` of them a second, and wait for nobody's answer."""
+    """Requests at random times, `rate` of them a second, whether others are answered or not."""
 
     rate: float
     seed: int = 0
@@ -48,10 +45,10 @@ class OpenLoop:
         if not self.rate > 0:
             raise InputError(f"the rate must be more than 0 requests a second, got {self.rate:g}")
 
-    async def send(self, items: Sequence[Item], ask: Ask) -> list[Sample]:
+    async def run(self, items: Sequence[Item], send: Send) -> list[Sample]:
         async def when_due(item: Item, due: float) -> Sample:
             await asyncio.sleep(due)
-            return await ask(item)
+            return await send(item)
 
         dues = poisson_times(self.rate, len(items), self.seed)
         return await asyncio.gather(*map(when_due, items, dues))

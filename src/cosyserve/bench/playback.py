@@ -1,6 +1,6 @@
 """What a listener hears of a stream whose pieces arrive over time.
 
-Pure functions. Knows nothing of networks, formats or clocks.
+Pure functions.
 """
 
 from __future__ import annotations

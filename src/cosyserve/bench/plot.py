@@ -1,7 +1,4 @@
-"""A run as a picture: how latencies are spread, and how they went over time.
-
-Knows nothing of how samples come about.
-"""
+"""A run as a picture: how latencies are spread, and how they went over time."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def write_plot(report: Report, path: Path) -> None:
-    """A PNG file."""
+    """Writes a PNG file."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,7 +1,4 @@
-"""What is kept of a run: its options, where it ran, its figures, every sample; as JSON.
-
-Knows nothing of tables and plots.
-"""
+"""A run on record: its options, where it ran, its figures, every sample; as JSON."""
 
 from __future__ import annotations
 
@@ -12,10 +9,28 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from cosyserve.bench.client import Endpoint
 from cosyserve.bench.figures import Figures
-from cosyserve.bench.options import BenchOptions
+from cosyserve.bench.items import Source
+from cosyserve.bench.load import Load
 from cosyserve.bench.sample import Sample
+from cosyserve.bench.triton import TritonEndpoint
 from cosyserve.errors import InputError
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """Everything that decides a run."""
+
+    endpoint: Endpoint | TritonEndpoint
+    load: Load
+    source: Source
+    requests: int | None = None  # None: each item of the source once
+    save_audio: Path | None = None  # a folder
+
+    def __post_init__(self) -> None:
+        if self.requests is not None and self.requests < 1:
+            raise InputError(f"the number of requests must be at least 1, got {self.requests}")
 
 
 @dataclass(frozen=True)
@@ -30,6 +45,8 @@ class Host:
 
 @dataclass(frozen=True)
 class Report:
+    """A finished run."""
+
     version: str  # of cosyserve
     started: str  # ISO 8601
     options: BenchOptions
@@ -64,7 +81,7 @@ def _processor() -> str:
 
 
 def write_report(report: Report, path: Path) -> None:
-    """As JSON, without the API key."""
+    """Writes JSON, without the API key."""
     secret = {"options": {"endpoint": {"api_key"}}}
     data = TypeAdapter(Report).dump_json(report, indent=1, exclude=secret)
     try:

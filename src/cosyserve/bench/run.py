@@ -1,7 +1,4 @@
-"""A whole run: items, load, client and report, put together.
-
-Knows what each part is for; knows nothing of commands and their options.
-"""
+"""A whole run: items, load, client and report, put together."""
 
 from __future__ import annotations
 
@@ -18,8 +15,7 @@ from cosyserve.audio.linear import BYTES_PER_SAMPLE, WavStream
 from cosyserve.bench.client import Endpoint
 from cosyserve.bench.figures import figures
 from cosyserve.bench.items import Item, Single, repeated
-from cosyserve.bench.options import BenchOptions
-from cosyserve.bench.report import Report, this_host
+from cosyserve.bench.report import BenchOptions, Report, this_host
 from cosyserve.bench.sample import Sample
 from cosyserve.bench.triton import TritonEndpoint
 from cosyserve.contracts import SAMPLE_RATE
@@ -28,7 +24,7 @@ from cosyserve.errors import CosyError, InputError
 
 async def run_bench(options: BenchOptions) -> Report:
     """Sends all requests and waits for their answers. On a terminal, a bar shows how far it is."""
-    items = _requested(options)
+    items = _items(options)
     folder = options.save_audio
     if folder:
         _make_folder(folder)
@@ -41,7 +37,7 @@ async def run_bench(options: BenchOptions) -> Report:
         with bar:
             task = bar.add_task("requests", total=len(items))
 
-            async def ask(item: Item) -> Sample:
+            async def send(item: Item) -> Sample:
                 sample, audio = await client.speak(item)
                 if folder and audio:
                     file = folder / f"{item.id.replace('/', '_')}.wav"
@@ -49,7 +45,7 @@ async def run_bench(options: BenchOptions) -> Report:
                 bar.advance(task)
                 return sample
 
-            samples = await options.load.send(items, ask)
+            samples = await options.load.run(items, send)
     samples.sort(key=lambda sample: sample.sent)
     return Report(
         version=__version__,
@@ -62,7 +58,7 @@ async def run_bench(options: BenchOptions) -> Report:
 
 
 async def speak_once(endpoint: Endpoint | TritonEndpoint, source: Single, file: Path) -> Sample:
-    """One request, its speech as a WAV file. Failing is an error here."""
+    """Sends one request and writes its speech as a WAV file. A failure is raised."""
     (item,) = source.items(1)
     client = endpoint.client()
     async with aclosing(client):
@@ -74,7 +70,7 @@ async def speak_once(endpoint: Endpoint | TritonEndpoint, source: Single, file: 
     return sample
 
 
-def _requested(options: BenchOptions) -> list[Item]:
+def _items(options: BenchOptions) -> list[Item]:
     items = options.source.items(options.requests)
     if not items:
         raise InputError(f"there is nothing to say in {options.source}")

@@ -1,7 +1,4 @@
-"""One request as its client lived through it.
-
-Knows when bytes came and why they stopped; knows neither the server nor other requests.
-"""
+"""One request as its client measured it: when bytes came, and why they stopped."""
 
 from __future__ import annotations
 
@@ -12,13 +9,15 @@ from cosyserve.bench.playback import Arrival, chunk_times, worst_underrun
 
 @dataclass(frozen=True)
 class Failure:
+    """Why a request was not served."""
+
     kind: str  # 'HTTP <status>', 'refused', 'timeout', 'cut off', 'empty', or an error's own name
     detail: str
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The measures are defined for requests that were served: failure is None."""
+    """A request. The properties are defined where it was served: `failure` is None."""
 
     id: str
     sent: float  # seconds after the client began

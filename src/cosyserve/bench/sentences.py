@@ -1,7 +1,4 @@
-"""Sentences to speak when none are given: from one word to a paragraph, with what is hard to read.
-
-Knows nothing of voices.
-"""
+"""Sentences to speak when none are given: from one word to a paragraph, easy and hard to read."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Numbers that stand for many: mean, percentiles, variance, continuity.
 
-Pure functions. Knows nothing of speech, requests or units.
+Pure functions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Distribution:
 
 
 def distribution(values: Sequence[float]) -> Distribution | None:
-    """Percentiles are interpolated between the two nearest values. Nothing has none."""
+    """Percentiles are interpolated between the two nearest values. No values: None."""
     if not values:
         return None
     percentiles = np.percentile(values, (50, 90, 95, 99)).tolist()

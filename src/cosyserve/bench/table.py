@@ -1,7 +1,4 @@
-"""Figures for people: a table of a run, and its ratios to an earlier one.
-
-Knows nothing of how figures come about.
-"""
+"""Figures for people: a table of a run, and its ratios to an earlier one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One request to a speech model on a Triton server, every piece of its answer timed as it arrives.
 
-Knows the tensors of `cosyvoice2`, the original's and ours; knows nothing of other requests.
+The model is `cosyvoice2`, the original's or ours.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from cosyserve.audio import AudioFormat, decode, encode, resample
 from cosyserve.audio.features import SPEECH_RATE
-from cosyserve.bench.client import UnreachableError
+from cosyserve.bench.client import NoServerError
 from cosyserve.bench.items import Item
 from cosyserve.bench.playback import Arrival
 from cosyserve.bench.sample import Failure, Sample
@@ -36,7 +36,7 @@ PROBE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class TritonEndpoint:
-    """Whom to ask, and how."""
+    """A server, the model to ask it for, and how."""
 
     address: str
     protocol: Literal["grpc", "http"] = "grpc"
@@ -56,7 +56,7 @@ class TritonEndpoint:
 
 
 class TritonSpeechClient:
-    """Belongs to the running event loop."""
+    """Sends requests and times them. Belongs to the running event loop."""
 
     def __init__(self, endpoint: TritonEndpoint) -> None:
         self._endpoint = endpoint
@@ -67,7 +67,7 @@ class TritonSpeechClient:
         try:
             ready = await self._client.ready(self._endpoint.model, seconds=PROBE_SECONDS)
         except WorkerError as error:
-            raise UnreachableError(f"no server answers: {error}") from error
+            raise NoServerError(f"no server answers: {error}") from error
         if not ready:
             raise InputError(f"{self._client.address} has no model {self._endpoint.model!r} ready")
 
@@ -81,7 +81,7 @@ class TritonSpeechClient:
         await self._client.close()
 
     async def speak(self, item: Item) -> tuple[Sample, bytes]:
-        """What was lived through, and the audio that came. Failing is a result."""
+        """The times of a request, and its audio. A request that fails is a sample, too."""
         inputs = await asyncio.to_thread(_inputs, item, self._endpoint.recordings)
         chunks: list[Floats] = []
         arrivals: list[Arrival] = []
@@ -104,7 +104,7 @@ class TritonSpeechClient:
 
     async def _chunks(self, inputs: tensors.Tensors) -> AsyncIterator[Floats]:
         model, name = self._endpoint.model, str(uuid4())
-        seconds = 2 * self._endpoint.timeout  # whoever listens has less patience
+        seconds = 2 * self._endpoint.timeout  # the limit of `speak` comes first
         if isinstance(self._client, TritonHTTPClient) or not self._endpoint.streaming:
             answer = await self._client.infer(model, inputs, seconds=seconds, request_id=name)
             yield waveform(answer)

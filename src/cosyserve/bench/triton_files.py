@@ -1,6 +1,6 @@
-"""What the original's Triton client leaves of a run, under the same names.
+"""The files that the original's Triton client writes of a run, under the same names.
 
-rtf-NAME.txt, stats_summary-NAME.txt, model_config-NAME.json. Knows no server.
+rtf-NAME.txt, stats_summary-NAME.txt, model_config-NAME.json.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def write_triton_files(
     folder: Path,
     name: str,
 ) -> None:
-    """`statistics` are Triton's, of every model; `config` is that of the model asked."""
+    """`statistics` are Triton's, of every model; `config` is the speech model's."""
     files = {
         f"rtf-{name}.txt": "\n".join(_rtf(report, streaming)),
         f"stats_summary-{name}.txt": "\n".join(
@@ -68,18 +68,18 @@ def _rtf(report: Report, streaming: bool) -> Iterator[str]:
 
 
 def _latency(title: str, values: Sequence[float]) -> Iterator[str]:
-    spread, spread_out = distribution(values), variance(values)
-    if spread is None or spread_out is None:
+    spread, variance_of_seconds = distribution(values), variance(values)
+    if spread is None or variance_of_seconds is None:
         yield f"{title}: none measured"
         return
-    yield f"{title}_variance: {1000 * spread_out:.2f}"  # of seconds, in thousandths: the original's
+    yield f"{title}_variance: {1000 * variance_of_seconds:.2f}"  # times 1000, as the original's
     for percent in (50, 90, 95, 99):
         yield f"{title}_{percent}_percentile_ms: {1000 * getattr(spread, f'p{percent}'):.2f}"
     yield f"average_{title}_ms: {1000 * spread.mean:.2f}"
 
 
 def _summary(model: Mapping[str, Any]) -> Iterator[str]:
-    """Times of a model in all, then of its batches by size."""
+    """The times of a model in all, then of its batches by size."""
     if "last_inference" not in model:
         return
     stages = model.get("inference_stats", {})

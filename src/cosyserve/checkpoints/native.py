@@ -7,16 +7,15 @@ second process shares the pages. A folder is written beside its place and moved 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
 from safetensors.torch import save_file
 
 from cosyserve.checkpoints.config_data import as_checkpoint_error, from_json, short_repr, to_json
+from cosyserve.checkpoints.folder import written_whole
 from cosyserve.checkpoints.parts import MODULES, Parts, State, check, check_finite, shapes
 from cosyserve.checkpoints.plain_files import read_json, read_tensors, reason, require_file
 from cosyserve.errors import CheckpointError
@@ -83,23 +82,13 @@ def _config(file: Path) -> ModelConfig:
 
 def write(parts: Parts, folder: Path) -> None:
     """Writes all or nothing; an existing folder is never touched."""
-    if os.path.lexists(folder):
-        raise CheckpointError(f"{folder} exists already: remove it or choose another --out")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    except OSError as error:
-        raise CheckpointError(f"{folder}: can't be written: {error}") from error
-    try:
-        _write(parts, partial)
+    with written_whole(folder, CheckpointError) as partial:
+        try:
+            _write(parts, partial)
+        except Exception as error:  # libraries have their own names for a full disk
+            raise CheckpointError(f"{folder}: can't be written: {reason(error)}") from error
         for file in partial.rglob("*"):  # some writers make files that only their owner can read
             file.chmod(0o755 if file.is_dir() else 0o644)
-        partial.chmod(0o755)
-        os.rename(partial, folder)
-    except Exception as error:  # safetensors and tokenizers have their own names for a full disk
-        raise CheckpointError(f"{folder}: can't be written: {reason(error)}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _write(parts: Parts, folder: Path) -> None:

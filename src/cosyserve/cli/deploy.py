@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from cosyserve.cli.common import note
+from cosyserve.deploy.triton_settings import TritonSettings, help_text
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
 
@@ -22,14 +23,15 @@ def about() -> None:
     """Keeps `triton` a verb of its own while it is the only one."""
 
 
-@deploy.command()
+@deploy.command(epilog=f"Keys of --set, with their defaults:\n\n{help_text()}")
 def triton(
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="Folder of `cosyserve prepare`, or 'test'.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The repository to write.")] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", help="key=value, the keys are below; may be repeated."),
     ] = None,
     check: Annotated[
         Path | None, typer.Option(help="Examine a repository instead of writing one.")
@@ -49,8 +51,7 @@ def triton(
         note.print(f"{check} is in order")
         return
     from cosyserve.deploy.triton_repository import render
-    from cosyserve.deploy.triton_settings import TritonSettings
 
     assert out
-    settings = TritonSettings.of(set_ or (), model_dir=model or Settings().model)
+    settings = TritonSettings.of(set_ or (), model_dir=model or Settings.read().model)
     note.print(f"written: {out} ({', '.join(render(settings, out))})", soft_wrap=True)

@@ -1,1 +1,1 @@
-"""Plans and renders deployments. Knows no engine and no running server."""
+"""Renders and checks deployments on other servers."""

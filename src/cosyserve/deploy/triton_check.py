@@ -1,7 +1,4 @@
-"""What is wrong with a Triton repository, ours or another's, before a server is started on it.
-
-Knows no server.
-"""
+"""What is wrong with a Triton repository, ours or another's, before a server is started on it."""
 
 from __future__ import annotations
 
@@ -24,17 +21,18 @@ def check(repository: Path) -> list[str]:
     """Complaints, each of which names a file or a model; none: a server can serve it."""
     if not repository.is_dir():
         raise InputError(f"{repository}: no such folder")
-    found, complaints = {}, []
+    configs: dict[str, pb.ModelConfig] = {}
+    complaints: list[str] = []
     for folder in sorted(path for path in repository.iterdir() if path.is_dir()):
         try:
-            found[folder.name] = _read(folder)
+            configs[folder.name] = _read(folder)
         except InputError as error:
             complaints.append(str(error))
-    if not found and not complaints:
+    if not configs and not complaints:
         return [f"{repository}: holds no model"]
-    for name, model in found.items():
+    for name, model in configs.items():
         complaints += _problems(repository / name, model)
-    return complaints + list(_missing(found))
+    return complaints + list(_missing(configs))
 
 
 def _read(folder: Path) -> pb.ModelConfig:
@@ -59,7 +57,7 @@ def _problems(folder: Path, model: pb.ModelConfig) -> Iterator[str]:
     if not versions:
         yield f"{folder}: no version; expected a folder '1'"
     ours = _ours().get(folder.name)
-    if ours is None or model.backend != ours.backend:  # none that runs our code
+    if ours is None or model.backend != ours.backend:  # it doesn't run our code
         return
     yield from _tensors(file, model, ours)
     for version in versions:
@@ -78,32 +76,33 @@ def _tensors(file: Path, model: pb.ModelConfig, ours: pb.ModelConfig) -> Iterato
     for what in ("input", "output"):
         theirs = {tensor.name: tensor for tensor in getattr(model, what)}
         for tensor in getattr(ours, what):
-            given = theirs.get(tensor.name)
-            if given is None:
+            other = theirs.get(tensor.name)
+            if other is None:
                 if not getattr(tensor, "optional", False):
                     yield f"{file}: {what} '{tensor.name}' is missing"
                 continue
-            wanted = pb.DataType.Name(tensor.data_type), list(tensor.dims)
-            if (pb.DataType.Name(given.data_type), list(given.dims)) != wanted:
-                yield f"{file}: {what} '{tensor.name}' must be {wanted[0]} {wanted[1]}"
+            kind, dims = pb.DataType.Name(tensor.data_type), list(tensor.dims)
+            if (pb.DataType.Name(other.data_type), list(other.dims)) != (kind, dims):
+                yield f"{file}: {what} '{tensor.name}' must be {kind} {dims}"
 
 
-def _missing(found: dict[str, pb.ModelConfig]) -> Iterator[str]:
-    """Models that others ask."""
-    for name, model in found.items():
+def _missing(configs: dict[str, pb.ModelConfig]) -> Iterator[str]:
+    """Complaints about models that others send requests to, and that are not there."""
+    for name, model in configs.items():
         if "token2wav" not in model.parameters:
             continue
         needed = {model.parameters["token2wav"].string_value, "audio_tokenizer"}
         needed.add("speaker_embedding")
         if not model.parameters["llm_url"].string_value:
             needed.add("tensorrt_llm")
-        for other in sorted(needed - found.keys()):
+        for other in sorted(needed - configs.keys()):
             yield f"{name} asks the model '{other}', which is not there"
 
 
 def _ours() -> dict[str, pb.ModelConfig]:
-    every: dict[str, pb.ModelConfig] = {}
+    """Every model that we render, by name."""
+    configs: dict[str, pb.ModelConfig] = {}
     for dit in (False, True):
         for decoupled in (False, True):
-            every |= models(TritonSettings(decoupled_mode=decoupled), dit)
-    return every
+            configs |= models(TritonSettings(decoupled_mode=decoupled), dit)
+    return configs

@@ -1,4 +1,4 @@
-"""A Triton server on this machine, from a model folder to its address. Knows no gateway."""
+"""A Triton server on this machine, from a model folder to its address."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from cosyserve.deploy.triton_repository import render
@@ -19,11 +18,11 @@ from cosyserve.triton.process import Ports
 @contextmanager
 def triton_here(settings: TritonSettings) -> Iterator[str]:
     """Renders a repository and keeps a server on it, on free ports -> its triton:// address."""
-    # The server outlives whoever is ended without a word: until the end SIGTERM is no such end.
+    # Whoever is killed by SIGTERM leaves the server running: so SIGTERM is an exit, which ends it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="cosyserve-repository-") as folder:
         repository, ports = Path(folder) / "repository", Ports.free()
-        render(replace(settings, grpc=f"localhost:{ports.grpc}"), repository)
+        render(settings.model_copy(update={"grpc": f"localhost:{ports.grpc}"}), repository)
         keeper = TritonKeeper(repository, ports)
         try:
             keeper.server.wait_ready()

@@ -1,6 +1,6 @@
 """The models of a Triton repository: tensors, queues and parameters, as typed messages.
 
-Knows no file. Tensors are the original's, by name, type and shape; those that it lacks are
+Tensors are the original's, by name, type and shape; those that it lacks are
 optional.
 """
 
@@ -70,11 +70,11 @@ LLM_OUTPUTS: list[Tensor] = [
 
 
 def models(settings: TritonSettings, dit: bool) -> dict[str, pb.ModelConfig]:
-    """By name. `dit`: the flow is Step-Audio2's."""
+    """The configuration of every model, by name. `dit`: the flow is Step-Audio2's."""
     suffix = "_dit" if dit else ""
-    token2wav, speaking = f"token2wav{suffix}", f"cosyvoice2{suffix}"
-    alias = speaking + ALIASES[not settings.decoupled_mode]
-    found = [
+    token2wav, cosyvoice2 = f"token2wav{suffix}", f"cosyvoice2{suffix}"
+    alias = cosyvoice2 + ALIASES[not settings.decoupled_mode]
+    configs = [
         _encoder("audio_tokenizer", RECORDING, [("prompt_speech_tokens", "INT32", [-1])], settings),
         _encoder(
             "speaker_embedding",
@@ -83,17 +83,17 @@ def models(settings: TritonSettings, dit: bool) -> dict[str, pb.ModelConfig]:
             settings,
         ),
         _token2wav(token2wav, dit, settings),
-        _speaking(speaking, token2wav, settings.decoupled_mode, settings),
-        _speaking(alias, token2wav, not settings.decoupled_mode, settings),
+        _cosyvoice2(cosyvoice2, token2wav, settings.decoupled_mode, settings),
+        _cosyvoice2(alias, token2wav, not settings.decoupled_mode, settings),
     ]
     if not settings.llm_url:
         python = settings.triton_backend == "python"
-        found.append(_llm(settings) if python else _tensorrt_llm(settings))
-    return {model.name: model for model in found}
+        configs.append(_llm(settings) if python else _tensorrt_llm(settings))
+    return {model.name: model for model in configs}
 
 
 def code(name: str) -> str:
-    """What stands in the model.py of a model of ours."""
+    """The content of the model.py of one of our models."""
     for suffix in (*ALIASES, "_dit"):
         name = name.removesuffix(suffix)
     return f"from cosyserve.triton.models.{CODE[name]}  # noqa: F401\n"
@@ -129,7 +129,7 @@ def _token2wav(name: str, dit: bool, settings: TritonSettings) -> pb.ModelConfig
     )
 
 
-def _speaking(
+def _cosyvoice2(
     name: str, token2wav: str, decoupled: bool, settings: TritonSettings
 ) -> pb.ModelConfig:
     outputs: list[Tensor] = [("waveform", "FP32", [-1]), ("details", "STRING", [1])]

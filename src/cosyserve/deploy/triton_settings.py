@@ -1,109 +1,171 @@
-"""Every knob of a Triton repository, typed, with its bounds. Knows no file.
+"""Every setting of a Triton repository, typed, with its bounds and what it is for.
 
-Names are those of the original's templates where it has the knob.
+Names are those of the original's templates where it has the setting.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args
 
+from annotated_types import Ge, Le
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+
+from cosyserve.contracts import MAX_WAITING, VOICE_CACHE_BYTES
 from cosyserve.errors import InputError
 
 
-def _knob(default: Any, about: str, *, least: float = -math.inf, most: float = math.inf) -> Any:
-    return field(default=default, metadata={"about": about, "least": least, "most": most})
+def _int(value: object) -> object:
+    """Of a text, what Python reads as a whole number: pydantic would read 1.0, too."""
+    try:
+        return int(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
-@dataclass(frozen=True)
-class TritonSettings:
-    model_dir: str = _knob("", "the model's folder, as the server sees it")
-    llm_tokenizer_dir: str = _knob("", "folder with another tokenizer.json; empty: model_dir")
-    voices: str = _knob("", "folder or Redis URL of voices; empty: where `cosyserve` keeps them")
-    triton_backend: Literal["python", "tensorrtllm"] = _knob(
-        "python", "of tensorrt_llm: ours, or Triton's own, which needs an engine"
-    )
-    grpc: str = _knob("localhost:8001", "the server's gRPC side, as the server itself sees it")
-    decoupled_mode: bool = _knob(True, "whether the main model streams; its alias does the other")
-    triton_max_batch_size: int = _knob(16, "requests per batch", least=1, most=1024)
-    max_queue_delay_microseconds: int = _knob(0, "how long a batch may wait to grow", least=0)
-    max_queue_size: int = _knob(64, "requests that may wait per model; 0: any number", least=0)
-    queue_timeout_microseconds: int = _knob(
-        30_000_000, "how long a request may wait in a model's queue; 0: any time", least=0
-    )
-    priority_levels: int = _knob(10, "of token2wav's queue; 1 goes first", least=1, most=100)
-    bls_instance_num: int = _knob(1, "processes that join the models; each serves many", least=1)
-    max_requests: int = _knob(128, "requests that a model answers at once", least=1, most=4096)
-    max_text_characters: int = _knob(20_000, "of one request's text", least=1)
-    slots: int = _knob(8, "requests that the speech LM computes at once", least=1, most=1024)
-    waiting: int = _knob(64, "requests that may wait for the speech LM", least=0)
-    device: str = _knob("auto", "auto, cpu, cuda or cuda:N")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = _knob("auto", "of LM and flow")
-    threads: int = _knob(1, "CPU threads of each process; 0: as many as torch likes", least=0)
-    stream_seconds: float = _knob(60.0, "how long a stream without requests is kept", least=1.0)
-    voice_cache_bytes: int = _knob(64 << 20, "voices of recordings that are remembered", least=0)
-    llm_url: str = _knob("", "an OpenAI-style LLM server to be asked instead of tensorrt_llm")
-    llm_model: str = _knob("cosyvoice2_llm", "the name that the LLM server knows the LM by")
-    llm_prompt: Literal["ids", "text", "chat"] = _knob("ids", "how the LLM server is asked")
-    engine_dir: str = _knob("", "TensorRT-LLM: folder of the engine")
-    max_beam_width: int = _knob(1, "TensorRT-LLM", least=1)
-    max_tokens_in_paged_kv_cache: int = _knob(0, "TensorRT-LLM; 0: all that fit", least=0)
-    max_attention_window_size: int = _knob(0, "TensorRT-LLM; 0: the engine's own", least=0)
-    kv_cache_free_gpu_mem_fraction: float = _knob(0.5, "TensorRT-LLM", least=0.01, most=1.0)
-    exclude_input_in_output: bool = _knob(True, "TensorRT-LLM")
-    enable_kv_cache_reuse: bool = _knob(False, "TensorRT-LLM")
-    batching_strategy: Literal["inflight_fused_batching", "inflight_batching", "V1"] = _knob(
-        "inflight_fused_batching", "TensorRT-LLM"
-    )
-    encoder_input_features_data_type: Literal["TYPE_FP16", "TYPE_FP32", "TYPE_BF16"] = _knob(
-        "TYPE_FP16", "TensorRT-LLM"
-    )
-    logits_datatype: Literal["TYPE_FP32", "TYPE_FP16", "TYPE_BF16"] = _knob(
-        "TYPE_FP32", "TensorRT-LLM"
+def _bool(value: object) -> object:
+    """Of a text, `true` and `false` only: pydantic would read `yes` and `1`, too."""
+    words = {"true": True, "false": False}
+    return words.get(value.lower(), value) if isinstance(value, str) else value
+
+
+Int = Annotated[int, Strict(), BeforeValidator(_int)]
+Bool = Annotated[bool, Strict(), BeforeValidator(_bool)]
+
+
+class TritonSettings(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True
     )
 
-    def __post_init__(self) -> None:
+    model_dir: str = ""
+    """The model's folder, as the server sees it."""
+    llm_tokenizer_dir: str = ""
+    """Folder with another tokenizer.json; empty: model_dir."""
+    voices: str = ""
+    """Folder or Redis URL of voices; empty: where `cosyserve` keeps them."""
+    triton_backend: Literal["python", "tensorrtllm"] = "python"
+    """Of tensorrt_llm: ours, or Triton's own, which needs an engine."""
+    grpc: str = "localhost:8001"
+    """The server's gRPC side, as the server itself sees it."""
+    decoupled_mode: Bool = True
+    """Whether the main model streams; its alias does the other."""
+    triton_max_batch_size: Int = Field(default=16, ge=1, le=1024)
+    """Requests per batch."""
+    max_queue_delay_microseconds: Int = Field(default=0, ge=0)
+    """How long a batch may wait to grow."""
+    max_queue_size: Int = Field(default=64, ge=0)
+    """Requests that may wait per model; 0: any number."""
+    queue_timeout_microseconds: Int = Field(default=30_000_000, ge=0)
+    """How long a request may wait in a model's queue; 0: any time."""
+    priority_levels: Int = Field(default=10, ge=1, le=100)
+    """Levels of token2wav's queue; 1 goes first."""
+    bls_instance_num: Int = Field(default=1, ge=1)
+    """Processes of cosyvoice2; each serves many requests."""
+    max_requests: Int = Field(default=128, ge=1, le=4096)
+    """Requests that a model answers at once."""
+    max_text_characters: Int = Field(default=20_000, ge=1)
+    """Characters of a request's text."""
+    slots: Int = Field(default=8, ge=1, le=1024)
+    """Requests that the speech LM computes at once."""
+    waiting: Int = Field(default=MAX_WAITING, ge=0)
+    """Requests that may wait for the speech LM."""
+    device: str = "auto"
+    """Where models compute: auto, cpu, cuda or cuda:N."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = "auto"
+    """Precision of LM and flow."""
+    threads: Int = Field(default=1, ge=0)
+    """CPU threads of each process; 0: as many as torch likes."""
+    stream_seconds: float = Field(default=60.0, ge=1)
+    """How long a stream without requests is kept."""
+    voice_cache_bytes: Int = Field(default=VOICE_CACHE_BYTES, ge=0)
+    """Voices of recordings that each process remembers."""
+    llm_url: str = ""
+    """URL of an OpenAI-style LLM server in place of tensorrt_llm."""
+    llm_model: str = "cosyvoice2_llm"
+    """The name that the LLM server has for the LM."""
+    llm_prompt: Literal["ids", "text", "chat"] = "ids"
+    """The form of the LLM server's prompts."""
+    engine_dir: str = ""
+    """TensorRT-LLM: folder of the engine."""
+    max_beam_width: Int = Field(default=1, ge=1)
+    """TensorRT-LLM: beams of a request."""
+    max_tokens_in_paged_kv_cache: Int = Field(default=0, ge=0)
+    """TensorRT-LLM: tokens in the cache; 0: all that fit."""
+    max_attention_window_size: Int = Field(default=0, ge=0)
+    """TensorRT-LLM: tokens that attention sees; 0: the engine's own."""
+    kv_cache_free_gpu_mem_fraction: float = Field(default=0.5, ge=0.01, le=1)
+    """TensorRT-LLM: share of the free GPU memory for the cache."""
+    exclude_input_in_output: Bool = True
+    """TensorRT-LLM: whether answers leave the prompt out."""
+    enable_kv_cache_reuse: Bool = False
+    """TensorRT-LLM: whether requests share the cache of equal prompts."""
+    batching_strategy: Literal["inflight_fused_batching", "inflight_batching", "V1"] = (
+        "inflight_fused_batching"
+    )
+    """TensorRT-LLM: how requests are batched."""
+    encoder_input_features_data_type: Literal["TYPE_FP16", "TYPE_FP32", "TYPE_BF16"] = "TYPE_FP16"
+    """TensorRT-LLM: type of an encoder's input."""
+    logits_datatype: Literal["TYPE_FP32", "TYPE_FP16", "TYPE_BF16"] = "TYPE_FP32"
+    """TensorRT-LLM: type of the logits."""
+
+    @model_validator(mode="after")
+    def _check_lm(self) -> TritonSettings:
         if self.triton_backend == "tensorrtllm" and not self.engine_dir:
             raise InputError("triton_backend=tensorrtllm needs engine_dir=FOLDER_OF_THE_ENGINE")
         if self.triton_backend == "tensorrtllm" and self.llm_url:
             raise InputError("choose one LM: triton_backend=tensorrtllm or llm_url")
+        return self
 
     @classmethod
-    def of(cls, pairs: Iterable[str], **known: str) -> TritonSettings:
-        """From `key=value` texts."""
-        values: dict[str, Any] = dict(known)
-        hints = get_type_hints(cls)
-        knobs = {knob.name: knob.metadata for knob in fields(cls)}
+    def of(cls, pairs: Iterable[str], **values: Any) -> TritonSettings:
+        """From `key=value` texts, over `values`."""
         for pair in pairs:
             key, equals, value = pair.partition("=")
-            if not equals or key not in knobs:
-                raise InputError(f"{pair!r:.80}: use key=value with one of {', '.join(knobs)}")
-            values[key] = _value(key, value, hints[key], knobs[key])
-        return cls(**values)
+            if not equals or key not in cls.model_fields:
+                keys = ", ".join(cls.model_fields)
+                raise InputError(f"{pair!r:.80}: use key=value with one of {keys}")
+            if "$" in value or "\n" in value:
+                raise InputError(f"{key}: a value that holds '$' or a new line was not filled in")
+            values[key] = value
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            key = str(error.errors()[0]["loc"][0])
+            allowed = _allowed(cls.model_fields[key])
+            raise InputError(f"{key} must be {allowed}, got {values[key]!r:.40}") from error
 
 
-def _value(key: str, text: str, kind: Any, bounds: Any) -> Any:
-    if "$" in text or "\n" in text:
-        raise InputError(f"{key}: a value that holds '$' or a new line was not filled in")
-    if get_origin(kind) is Literal:
-        if text not in get_args(kind):
-            raise InputError(f"{key} must be one of {', '.join(get_args(kind))}, got {text!r:.40}")
-        return text
+def help_text() -> str:
+    """Every setting with its default and what it is for, a paragraph each."""
+    return "\n\n".join(
+        f"{key}={_text(field.default)}  {field.description}"
+        for key, field in TritonSettings.model_fields.items()
+    )
+
+
+def _text(value: object) -> str:
+    """A value as it is written in `key=value`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _allowed(field: FieldInfo) -> str:
+    """The values that a setting may have."""
+    kind = field.annotation
     if kind is bool:
-        if text.lower() not in ("true", "false"):
-            raise InputError(f"{key} must be true or false, got {text!r:.40}")
-        return text.lower() == "true"
-    if kind is str:
-        return text
-    try:
-        number = kind(text)
-    except ValueError:
-        number = math.nan
-    if not bounds["least"] <= number <= bounds["most"]:
-        wanted = "a whole number" if kind is int else "a number"
-        raise InputError(
-            f"{key} must be {wanted} of {bounds['least']:g}..{bounds['most']:g}, got {text!r:.40}"
-        )
-    return number
+        return "true or false"
+    if choices := get_args(kind):
+        return f"one of {', '.join(choices)}"
+    low = next((mark.ge for mark in field.metadata if isinstance(mark, Ge)), -math.inf)
+    high = next((mark.le for mark in field.metadata if isinstance(mark, Le)), math.inf)
+    return f"{'a whole number' if kind is int else 'a number'} of {low:g}..{high:g}"

@@ -1,4 +1,4 @@
-"""Requests to a Triton server over gRPC, answered once or as a stream. Knows tensors, no speech."""
+"""Requests to a Triton server over gRPC, answered once or as a stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
 from cosyserve.errors import CosyError, WorkerError
 from cosyserve.triton import tensors
-from cosyserve.triton.errors import typed
+from cosyserve.triton.errors import parse_error
 from cosyserve.triton.tensors import Array, Tensors
 
 OPTIONS = (
@@ -29,14 +29,17 @@ OPTIONS = (
 
 
 class TritonClient:
+    """A connection to one server."""
+
     def __init__(self, address: str) -> None:
-        """`address` is host:port of the server's gRPC side. Belongs to the running event loop."""
+        """`address` is host:port of the server's gRPC side. The client belongs to the running
+        event loop."""
         self.address = address
         self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
         self._stub = GRPCInferenceServiceStub(self._channel)
-        # Streams of ours have one question. One that opens with it, which the stub's can't, spares
-        # a turn between threads.
-        self._ask = self._channel.unary_stream(
+        # A stream of ours has one request. To open it with that request, which the stub can't,
+        # spares a turn between threads.
+        self._stream_infer = self._channel.unary_stream(
             "/inference.GRPCInferenceService/ModelStreamInfer",
             request_serializer=messages.ModelInferRequest.SerializeToString,
             response_deserializer=messages.ModelStreamInferResponse.FromString,
@@ -46,23 +49,23 @@ class TritonClient:
         await self._channel.close()
 
     async def ready(self, model: str, *, seconds: float) -> bool:
-        """Whether the model can be asked. A server that is not there is an error."""
+        """Whether the model answers requests. A server that is not there is an error."""
         request = messages.ModelReadyRequest(name=model)
-        with self._told():
+        with self._as_our_errors():
             answer = await self._stub.ModelReady(request, timeout=seconds)
         return bool(answer.ready)
 
     async def config(self, model: str, *, seconds: float) -> dict[str, Any]:
         """The model's configuration, in the words of config.pbtxt."""
         request = messages.ModelConfigRequest(name=model)
-        with self._told():
+        with self._as_our_errors():
             answer = await self._stub.ModelConfig(request, timeout=seconds)
         return _plain(answer.config)
 
     async def statistics(self, *, seconds: float) -> list[dict[str, Any]]:
         """Counts and times of every model since the server's start."""
         request = messages.ModelStatisticsRequest()
-        with self._told():
+        with self._as_our_errors():
             answer = await self._stub.ModelStatistics(request, timeout=seconds)
         return [_plain(model) for model in answer.model_stats]
 
@@ -71,7 +74,7 @@ class TritonClient:
     ) -> dict[str, Array]:
         """One answer. Cancelling the caller cancels the request."""
         request = _request(model, inputs, request_id)
-        with self._told():
+        with self._as_our_errors():
             answer = await self._stub.ModelInfer(request, timeout=seconds)
             return _outputs(answer)
 
@@ -88,7 +91,7 @@ class TritonClient:
     ) -> AsyncGenerator[dict[str, Array], None]:
         """Every answer as it comes, of a decoupled model or another. Closing it cancels.
 
-        `outputs`: those that are wanted, when not all are.
+        `outputs` names the outputs to send; empty: all.
         """
         request = _request(model, inputs, request_id)
         for name in outputs:
@@ -96,24 +99,24 @@ class TritonClient:
         for key, value in (parameters or {}).items():
             request.parameters[key].int64_param = value
         request.parameters["triton_enable_empty_final_response"].bool_param = True
-        call = self._ask(request)
+        call = self._stream_infer(request)
         limit, ended, failure = first_seconds, False, None
         try:
             while True:
-                with self._told(limit):
+                with self._as_our_errors(limit):
                     async with asyncio.timeout(limit):
                         answer = await call.read()
                 if answer is grpc.aio.EOF:
                     break
                 # A request that has ended must not be cancelled: the server would wait for it at
-                # its own end. So an error is told when the server has hung up.
+                # its own end. So an error is raised when the server has hung up.
                 response = answer.infer_response
                 if answer.error_message:
-                    failure = typed("", answer.error_message, self.address)
+                    failure = parse_error("", answer.error_message, self.address)
                 elif response.outputs:
-                    with self._told():
-                        found = _outputs(response)
-                    yield found
+                    with self._as_our_errors():
+                        arrays = _outputs(response)
+                    yield arrays
                     limit = between_seconds
                 ended = response.parameters["triton_final_response"].bool_param
         finally:
@@ -122,13 +125,13 @@ class TritonClient:
             raise failure or WorkerError(f"Triton at {self.address}: ended before its answer did")
 
     @contextlib.contextmanager
-    def _told(self, limit: float = 0.0) -> Iterator[None]:
+    def _as_our_errors(self, limit: float = 0.0) -> Iterator[None]:
         try:
             yield
         except TimeoutError:
             raise WorkerError(f"Triton at {self.address}: silent for {limit:g} s") from None
         except grpc.aio.AioRpcError as error:
-            raise typed(error.code().name, error.details() or "", self.address) from error
+            raise parse_error(error.code().name, error.details() or "", self.address) from error
         except ValueError as error:
             raise CosyError(f"Triton at {self.address}: {error}") from error
 
@@ -148,5 +151,5 @@ def _outputs(answer: Any) -> dict[str, Array]:
 
 
 def _plain(message: Any) -> dict[str, Any]:
-    found: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
-    return found
+    data: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    return data

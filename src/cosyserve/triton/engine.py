@@ -1,7 +1,8 @@
-"""Triton servers as one engine: each request to the one with the least to do. Knows no torch.
+"""Triton servers as one engine: each request goes to the one with the least to do.
 
 A server that dies ends its streams with a `WorkerError` at once and is left out until it is ready
-again; a request that has heard nothing yet goes to another server instead.
+again; a request without any audio yet goes to another server instead. It imports no torch, so that
+the gateway starts in a second.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from cosyserve.errors import CosyError, InputError, OverloadError, WorkerError
 from cosyserve.triton import vocabulary
 from cosyserve.triton.speech import audio_chunk, plain_inputs, request_inputs
 from cosyserve.triton.tensors import Tensors
-from cosyserve.triton.upstream import Served, Upstream
+from cosyserve.triton.upstream import ServedModel, Upstream
 from cosyserve.voices.enroll import check_recording, voice_from_features
 
 SCHEME = "triton://"
@@ -48,9 +49,10 @@ class TritonEngine:
     """Implements `contracts.Engine`."""
 
     def __init__(self, addresses: Sequence[str], model: str = MODEL) -> None:
-        self.addresses, self._model_name = addresses, model
+        self.addresses = addresses
+        self._model_name = model
         self._servers: list[Upstream] = []
-        self._served: Served | None = None
+        self._served: ServedModel | None = None
         self._info: ModelInfo | None = None
         self._sessions = self._tokens = 0
 
@@ -103,8 +105,7 @@ class TritonEngine:
         if request.mode is Mode.CONVERT:
             raise InputError("mode 'convert' is not possible with Triton servers")
         self._sessions += 1
-        spoken = opened(request, self._utter, takes_pieces=False)
-        async with aclosing(spoken) as chunks:
+        async with aclosing(opened(request, self._utter, takes_pieces=False)) as chunks:
             async for chunk in chunks:
                 self._tokens += chunk.tokens
                 yield chunk
@@ -130,7 +131,7 @@ class TritonEngine:
         }
         answer = await server.client.infer("audio_tokenizer", inputs, seconds=EMBED_SECONDS)
         ids = answer["prompt_speech_tokens"].reshape(-1).tolist()
-        return np.array(vocabulary.heard(ids), np.int32)
+        return np.array(vocabulary.from_ids(ids), np.int32)
 
     async def _embedding_of(self, server: Upstream, recording: Floats) -> Floats:
         inputs = {"reference_wav": recording[None]}
@@ -141,31 +142,31 @@ class TritonEngine:
         return exact.reshape(-1).astype(np.float32)
 
     async def _utter(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
-        """A whole text. What fails before the first chunk is asked of another server."""
+        """Speaks a whole text. What fails before the first chunk goes to another server."""
         assert self._served
         assert isinstance(request.text, str)
         make = request_inputs if self._served.takes_voices else plain_inputs
         own = (name for name, voice in self.model.voices.items() if voice is request.voice)
         inputs = make(request, request.text, own_voice=next(own, ""))
         tried: list[Upstream] = []
-        begun = False
+        has_audio = False
         while True:
             server = self._least_loaded(tried)
             try:
                 async with aclosing(self._speak(server, inputs)) as chunks:
                     async for chunk in chunks:
-                        begun = True
+                        has_audio = True
                         yield chunk
                 return
             except (WorkerError, OverloadError) as error:
                 if isinstance(error, WorkerError):
                     server.leave_out(error)
                 tried.append(server)
-                if begun or not any(s.ready for s in self._servers if s not in tried):
+                if has_audio or not any(s.ready for s in self._servers if s not in tried):
                     raise
 
     async def _speak(self, server: Upstream, inputs: Tensors) -> AsyncGenerator[AudioChunk, None]:
-        """Chunks in order. The last one is told when its stream is over: closing earlier would
+        """Chunks in order. The last one is yielded when its stream is over: closing earlier would
         cancel what has ended."""
         samples = index = 0
         last: AudioChunk | None = None

@@ -1,32 +1,33 @@
-"""Errors of ours on their way through a Triton server. Knows no protocol.
+"""Errors of ours on their way through a Triton server.
 
-A stream tells no code of an error, only its words: so a model of ours says its kind in them. What
-the server itself complains of is known by its code, or by its words.
+A stream carries no code of an error, only its message: so a message of ours begins with the kind of
+the error. The server's own errors are known by their code, or by their words.
 """
 
 from __future__ import annotations
 
 import re
 
-from cosyserve.errors import (
-    AudioError,
-    CosyError,
-    InputError,
-    MissingVoiceError,
-    OverloadError,
-    StoreError,
-    VoiceError,
-    WorkerError,
-)
+from cosyserve.errors import CosyError, InputError, OverloadError, WorkerError
 
-KINDS = {
-    kind.__name__: kind
-    for kind in (
-        *(CosyError, InputError, AudioError, VoiceError, MissingVoiceError),
-        *(StoreError, WorkerError),
-    )
+# The code of Triton's `TritonError` by the kind of an error.
+TRITON_CODES = {
+    "CosyError": "INTERNAL",
+    "InputError": "INVALID_ARG",
+    "AudioError": "INVALID_ARG",
+    "CheckpointError": "INTERNAL",
+    "VoiceError": "INVALID_ARG",
+    "MissingVoiceError": "NOT_FOUND",
+    "StoreError": "INTERNAL",
+    "OverloadError": "UNAVAILABLE",
+    "WorkerError": "UNAVAILABLE",
 }
-LABEL = re.compile(r"(\w+Error): (.*)", re.DOTALL)
+MESSAGE = re.compile(
+    r"(?P<kind>\w+Error)"
+    r"(?: \(retry after (?P<retry_after>[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?) s\))?"
+    r": (?P<text>.*)",
+    re.DOTALL,
+)
 BUSY = ("maximum queue size", "timeout expired")  # both come as UNAVAILABLE, as a dead server does
 GONE = (
     "no available versions",
@@ -34,30 +35,30 @@ GONE = (
     "unhealthy",
     "Stream removed",
 )  # a model, or the process that runs it
-RETRY_AFTER = 1.0
+RETRY_AFTER = 1.0  # seconds, where the server names none
 
 
-def labelled(error: CosyError) -> str:
-    """What a model of ours says of an error."""
-    return f"{type(error).__name__}: {error}"
+def error_message(error: CosyError) -> str:
+    """An error as the message of a Triton error."""
+    retry = f" (retry after {error.retry_after} s)" if isinstance(error, OverloadError) else ""
+    return f"{error.kind}{retry}: {error}"
 
 
-def typed(code: str, message: str, address: str) -> CosyError:
-    """`code` is the name of a gRPC status, "" where the server didn't say."""
-    if label := LABEL.fullmatch(message):
-        kind, words = label.groups()
-        if kind == OverloadError.__name__:
-            return OverloadError(words, RETRY_AFTER)
-        return KINDS.get(kind, CosyError)(words)
+def parse_error(code: str, message: str, address: str) -> CosyError:
+    """The error of a message; `code` is the name of a gRPC status, "" where there is none."""
+    if ours := MESSAGE.fullmatch(message):
+        return CosyError.of_kind(
+            ours["kind"], ours["text"], float(ours["retry_after"] or RETRY_AFTER)
+        )
     where = f"Triton at {address}: {message}"
-    if code == "RESOURCE_EXHAUSTED" or _says(message, BUSY):
+    if code == "RESOURCE_EXHAUSTED" or _contains(message, BUSY):
         return OverloadError(where, RETRY_AFTER)
-    if code in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED") or _says(message, GONE):
+    if code in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED") or _contains(message, GONE):
         return WorkerError(where)
     if code in ("INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED"):
         return InputError(where)
     return CosyError(where)
 
 
-def _says(message: str, words: tuple[str, ...]) -> bool:
+def _contains(message: str, words: tuple[str, ...]) -> bool:
     return any(word in message for word in words)

@@ -1,4 +1,4 @@
-"""Requests to a Triton server over HTTP, each answered once. Knows tensors, no speech.
+"""Requests to a Triton server over HTTP, each answered once.
 
 Tensors travel in the binary form of Triton's protocol, behind a JSON head.
 """
@@ -14,7 +14,7 @@ import httpx
 
 from cosyserve.errors import CosyError, WorkerError
 from cosyserve.triton import tensors
-from cosyserve.triton.errors import typed
+from cosyserve.triton.errors import parse_error
 from cosyserve.triton.tensors import Array, Tensors
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
@@ -22,37 +22,40 @@ CODES = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 501: "UNIMPLEMENTED", 503: "
 
 
 class TritonHTTPClient:
+    """A connection to one server."""
+
     def __init__(self, url: str) -> None:
         """`url` is the server's HTTP side; `http://` may be left out."""
         self.address = url if "://" in url else f"http://{url}"
-        with self._told():
+        with self._as_our_errors():
             self._http = httpx.AsyncClient(base_url=self.address, trust_env=False)
 
     async def close(self) -> None:
         await self._http.aclose()
 
     async def ready(self, model: str, *, seconds: float) -> bool:
-        """Whether the model can be asked. A server that is not there is an error."""
-        with self._told():
+        """Whether the model answers requests. A server that is not there is an error."""
+        with self._as_our_errors():
             answer = await self._http.get(f"/v2/models/{model}/ready", timeout=seconds)
         return answer.status_code == httpx.codes.OK
 
     async def config(self, model: str, *, seconds: float) -> dict[str, Any]:
         """The model's configuration, in the words of config.pbtxt."""
-        found: dict[str, Any] = await self._get(f"/v2/models/{model}/config", seconds)
-        return found
+        config: dict[str, Any] = await self._get(f"/v2/models/{model}/config", seconds)
+        return config
 
     async def statistics(self, *, seconds: float) -> list[dict[str, Any]]:
         """Counts and times of every model since the server's start."""
-        found: list[dict[str, Any]] = (await self._get("/v2/models/stats", seconds))["model_stats"]
-        return found
+        answer = await self._get("/v2/models/stats", seconds)
+        models: list[dict[str, Any]] = answer["model_stats"]
+        return models
 
     async def infer(
         self, model: str, inputs: Tensors, *, seconds: float, request_id: str = ""
     ) -> dict[str, Array]:
         """One answer; a decoupled model has none over HTTP."""
-        head, body = _packed(inputs, request_id)
-        with self._told():
+        head, body = _encode(inputs, request_id)
+        with self._as_our_errors():
             answer = await self._http.post(
                 f"/v2/models/{model}/infer",
                 content=head + body,
@@ -60,10 +63,10 @@ class TritonHTTPClient:
                 timeout=seconds,
             )
             self._check(answer)
-            return _unpacked(answer)
+            return _decode(answer)
 
     async def _get(self, path: str, seconds: float) -> Any:
-        with self._told():
+        with self._as_our_errors():
             answer = await self._http.get(path, timeout=seconds)
             self._check(answer)
             return answer.json()
@@ -74,10 +77,10 @@ class TritonHTTPClient:
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 message = str(answer.json()["error"])
             code = CODES.get(answer.status_code, "")
-            raise typed(code, message or f"status {answer.status_code}", self.address)
+            raise parse_error(code, message or f"status {answer.status_code}", self.address)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _as_our_errors(self) -> Iterator[None]:
         try:
             yield
         except httpx.TransportError as error:
@@ -87,9 +90,9 @@ class TritonHTTPClient:
             raise CosyError(f"Triton at {self.address}: not understood: {error}") from error
 
 
-def _packed(inputs: Tensors, request_id: str) -> tuple[bytes, bytes]:
+def _encode(inputs: Tensors, request_id: str) -> tuple[bytes, bytes]:
     blobs = [tensors.to_bytes(array) for array in inputs.values()]
-    described = [
+    heads = [
         {
             "name": name,
             "datatype": tensors.type_name(array),
@@ -98,17 +101,17 @@ def _packed(inputs: Tensors, request_id: str) -> tuple[bytes, bytes]:
         }
         for (name, array), blob in zip(inputs.items(), blobs, strict=True)
     ]
-    head = {"id": request_id, "inputs": described, "parameters": {"binary_data_output": True}}
+    head = {"id": request_id, "inputs": heads, "parameters": {"binary_data_output": True}}
     return json.dumps(head).encode(), b"".join(blobs)
 
 
-def _unpacked(answer: httpx.Response) -> dict[str, Array]:
+def _decode(answer: httpx.Response) -> dict[str, Array]:
     data = answer.content
     place = int(answer.headers.get(HEAD_LENGTH, len(data)))
-    found = {}
+    arrays = {}
     for output in json.loads(data[:place]).get("outputs", ()):
         size = output["parameters"]["binary_data_size"]
         blob = data[place : place + size]
         place += size
-        found[output["name"]] = tensors.from_bytes(blob, output["datatype"], output["shape"])
-    return found
+        arrays[output["name"]] = tensors.from_bytes(blob, output["datatype"], output["shape"])
+    return arrays

@@ -1,7 +1,7 @@
 """Keeps a tritonserver serving: when one of its Python processes dies, it is started anew.
 
 Triton neither restarts such a process nor answers the requests that it had. Here they end at once,
-with their connections, and a fresh server listens on the same ports. Knows no model.
+with their connections, and a fresh server listens on the same ports.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 
 class TritonKeeper:
+    """A tritonserver and the thread that watches it."""
+
     def __init__(
         self, repository: Path, ports: Ports, options: Sequence[str] = (), *, loud: bool = False
     ) -> None:
@@ -51,7 +53,7 @@ class TritonKeeper:
             self.server = self._start()
 
     def _watch(self) -> bool:
-        """True when the server has to be replaced, False when it is no longer wanted."""
+        """Waits -> True when the server has to be replaced, False when it is to stop."""
         stubs: set[int] = set()
         while not self._over.wait(LOOK_SECONDS):
             alive = self.server.children(STUB)

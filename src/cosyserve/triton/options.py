@@ -1,75 +1,85 @@
-"""How to speak, as a JSON object beside the text. Knows no tensor.
+"""How to speak, as a JSON object beside the text.
 
 The original's clients send none; ours send what an OpenAI request can ask for.
 """
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from typing import Annotated, Any, get_type_hints
+
+from pydantic import (
+    AliasChoices,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    with_config,
+)
+from typing_extensions import TypedDict
 
 from cosyserve.contracts import Mode, Sampling, SpeechRequest, Voice
 from cosyserve.errors import InputError
 
-KINDS: dict[str, tuple[type, ...]] = {
-    "mode": (str,),
-    "instruction": (str,),
-    "language": (str,),
-    "speed": (float, int),
-    "seed": (int,),
-    "normalise": (bool,),
-    "stream": (bool,),
-    "top_p": (float, int),
-    "top_k": (int,),
-}
+
+@with_config(ConfigDict(strict=True, extra="forbid", loc_by_alias=False))
+class RequestOptions(TypedDict, total=False):
+    """The options that a request may have, each of exactly this type."""
+
+    mode: Mode
+    instruction: str
+    language: str
+    speed: float
+    seed: int
+    normalize: Annotated[bool, Field(validation_alias=AliasChoices("normalize", "normalise"))]
+    stream: bool
+    top_p: float
+    top_k: int
 
 
-def packed(request: SpeechRequest) -> str:
-    """The options of a request."""
-    sampling = request.sampling
-    chosen = {} if sampling is None else {"top_p": sampling.top_p, "top_k": sampling.top_k}
-    return json.dumps(
-        {
-            "mode": request.mode,
-            "instruction": request.instruction,
-            "language": request.language,
-            "speed": request.speed,
-            "seed": request.seed,
-            "normalise": request.normalize,
-            "stream": request.stream,
-        }
-        | chosen
+TYPES = get_type_hints(RequestOptions)
+READER = TypeAdapter(RequestOptions)
+
+
+def request_options(request: SpeechRequest) -> RequestOptions:
+    """The options of a request, as they are sent."""
+    options = RequestOptions(
+        mode=request.mode,
+        instruction=request.instruction,
+        language=request.language,
+        speed=request.speed,
+        seed=request.seed,
+        normalize=request.normalize,
+        stream=request.stream,
     )
+    if request.sampling is not None:
+        options["top_p"] = request.sampling.top_p
+        options["top_k"] = request.sampling.top_k
+    return options
 
 
 def speech_request(text: str, voice: Voice, options: str, *, stream: bool) -> SpeechRequest:
     """The request of a text and its options; `stream` unless they say otherwise."""
-    given = _checked(options)
-    chosen = {name: given.pop(name) for name in ("top_p", "top_k") if name in given}
-    mode = Mode(given.pop("mode", _mode(voice)))
-    sampling = Sampling(**chosen) if chosen else None
-    return SpeechRequest(text, voice, **{"stream": stream} | given, mode=mode, sampling=sampling)
+    values: dict[str, Any] = {"mode": voice.mode, "stream": stream, **_read(options)}
+    sampling = {name: values.pop(name) for name in ("top_p", "top_k") if name in values}
+    return SpeechRequest(text, voice, **values, sampling=Sampling(**sampling) if sampling else None)
 
 
-def _mode(voice: Voice) -> Mode:
-    """What the voice allows."""
-    if not voice.speech_tokens.size:
-        return Mode.PRESET
-    return Mode.ZERO_SHOT if voice.prompt_text else Mode.CROSS_LINGUAL
-
-
-def _checked(options: str) -> dict[str, Any]:
+def _read(options: str) -> RequestOptions:
     try:
-        given = json.loads(options or "{}")
-    except ValueError as error:
-        raise InputError(f"options is not JSON: {error}") from error
-    if not isinstance(given, dict):
-        raise InputError('options must be a JSON object, e.g. {"speed": 1.2}')
-    for name, value in given.items():
-        if name not in KINDS:
-            raise InputError(f"unknown option {name!r:.40}: use {', '.join(KINDS)}")
-        if type(value) not in KINDS[name]:
-            raise InputError(f"option {name} must be a {KINDS[name][0].__name__}")
-    if given.get("mode", Mode.PRESET) not in list(Mode):
-        raise InputError(f"option mode must be one of {', '.join(Mode)}")
-    return given
+        return READER.validate_json(options or "{}")
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(_complaint(first["type"], first["loc"], first["msg"])) from error
+
+
+def _complaint(kind: str, location: tuple[int | str, ...], message: str) -> str:
+    if kind == "json_invalid":
+        return f"options is not JSON: {message}"
+    if not location:
+        return 'options must be a JSON object, e.g. {"speed": 1.2}'
+    name = str(location[0])
+    if kind == "extra_forbidden":
+        return f"unknown option {name!r:.40}: use {', '.join(TYPES)}"
+    if name == "mode":
+        return f"option mode must be one of {', '.join(Mode)}"
+    return f"option {name} must be a {TYPES[name].__name__}"

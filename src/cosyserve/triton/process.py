@@ -1,4 +1,4 @@
-"""A tritonserver on this machine: found, started, ready, stopped. Knows no model.
+"""A tritonserver on this machine: found, started, ready, stopped.
 
 The server comes from PATH (a Triton container) or from the PyPI package `nvidia-pytriton`, which
 carries one with the Python backend.
@@ -19,7 +19,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,11 +50,12 @@ class TritonProcess:
     def __init__(
         self, repository: Path, ports: Ports, options: Sequence[str] = (), *, loud: bool = False
     ) -> None:
-        """`loud`: its log goes where ours does, not to a file."""
-        self.ports, self.was_ready = ports, False
+        """`loud`: the server's log goes where ours does, not to a file."""
+        self.ports = ports
+        self.was_ready = False
         self._scratch = tempfile.TemporaryDirectory(prefix="cosyserve-triton-")
         scratch = Path(self._scratch.name)
-        command, env = _found(scratch)
+        command, env = _command(scratch)
         self.log = scratch / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -99,21 +100,21 @@ class TritonProcess:
             time.sleep(0.1)
 
     def ready_once(self) -> bool:
-        """Whether it is or was ready."""
+        """Whether the server is or was ready."""
         self.was_ready = self.was_ready or self.ready
         return self.was_ready
 
     def children(self, name: bytes) -> set[int]:
         """The server's living processes whose command has this name."""
-        found = set()
+        pids = set()
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 # "pid (command) state parent …": the command may hold anything, brackets too
                 state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
                 command = (folder / "cmdline").read_bytes().split(b"\0")[0]
                 if int(parent) == self.process.pid and state != "Z" and command.endswith(name):
-                    found.add(int(folder.name))
-        return found
+                    pids.add(int(folder.name))
+        return pids
 
     def kill(self) -> None:
         """Ends the server and all of its processes without a word to anybody."""
@@ -134,7 +135,7 @@ class TritonProcess:
         self.kill()
 
 
-def _found(scratch: Path) -> tuple[list[str], dict[str, str]]:
+def _command(scratch: Path) -> tuple[list[str], dict[str, str]]:
     """The command that starts a tritonserver, and its environment."""
     # The stub looks for `python3` on PATH: with ours first it finds this environment's packages.
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
@@ -161,17 +162,10 @@ def _found(scratch: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def _packaged() -> Path:
-    found = importlib.util.find_spec("pytriton")
-    if found is None or found.origin is None:
+    """The folder of the tritonserver that a PyPI package carries."""
+    package = importlib.util.find_spec("pytriton")
+    if package is None or package.origin is None:
         raise CosyError(
             "no tritonserver here: run in a Triton container, or pip install 'cosyserve[triton]'"
         )
-    return Path(found.origin).parent / "tritonserver"
-
-
-@contextlib.contextmanager
-def serving(repository: Path, ports: Ports, options: Sequence[str] = ()) -> Iterator[TritonProcess]:
-    """A server that is ready."""
-    with TritonProcess(repository, ports, options) as server:
-        server.wait_ready()
-        yield server
+    return Path(package.origin).parent / "tritonserver"

@@ -1,7 +1,7 @@
 """The tensors of the speech models: what goes into `cosyvoice2`, what comes out of it.
 
 Names, types and shapes are the original's; ours also take whole voices and options, and tell
-details. Knows no server.
+details.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.contracts import SAMPLES_PER_TOKEN, AudioChunk, Floats, Mode, SpeechRequest, Voice
 from cosyserve.errors import CosyError, InputError, VoiceError
 from cosyserve.triton import tensors
-from cosyserve.triton.options import packed
+from cosyserve.triton.options import request_options
 from cosyserve.triton.tensors import Array, Tensors
 from cosyserve.voices import file as voice_file
 
@@ -25,7 +25,7 @@ from cosyserve.voices import file as voice_file
 def speech_inputs(
     text: str, recording: Floats | None = None, recording_text: str = ""
 ) -> dict[str, Array]:
-    """Without a recording (16 kHz) the server speaks in a voice of its own."""
+    """The inputs of a text; without a recording (16 kHz) the server speaks in its own voice."""
     inputs = {"target_text": tensors.text(text)}
     if recording is None:
         return inputs
@@ -40,8 +40,8 @@ def speech_inputs(
 
 
 def request_inputs(request: SpeechRequest, text: str, *, own_voice: str) -> dict[str, Array]:
-    """What a model of ours is asked; `own_voice` names the server's, if it is one of them."""
-    options = json.loads(packed(request))
+    """The inputs of one of our models; `own_voice` is the name of a voice that the server has."""
+    options = request_options(request)
     if own_voice and request.mode is Mode.PRESET:  # the server knows which mode its voice is for
         del options["mode"]
     inputs = speech_inputs(text) | {"options": tensors.text(json.dumps(options))}
@@ -54,7 +54,7 @@ def request_inputs(request: SpeechRequest, text: str, *, own_voice: str) -> dict
 
 
 def plain_inputs(request: SpeechRequest, text: str, *, own_voice: str) -> dict[str, Array]:
-    """What a model of the original's is asked, which knows recordings and nothing else."""
+    """The inputs of one of the original's models, which take recordings and nothing else."""
     if request.speed != 1.0 or request.mode is Mode.INSTRUCT:
         raise InputError("this Triton server knows neither speed nor instructions")
     if own_voice:
@@ -71,7 +71,7 @@ def waveform(answer: Tensors) -> Floats:
 
 
 def audio_chunk(answer: Tensors, index: int, start: float) -> AudioChunk:
-    """What the original's models don't tell of a chunk is counted here."""
+    """The chunk of an answer; what the original's models don't tell of it is counted here."""
     samples = waveform(answer)
     if "details" not in answer:
         return AudioChunk(samples, index, start, len(samples) // SAMPLES_PER_TOKEN)

@@ -1,4 +1,4 @@
-"""Arrays as Triton's tensors: names of types, and their bytes. Knows no protocol and no model.
+"""Arrays as Triton's tensors: names of types, and their bytes.
 
 Texts are arrays of `object`; on the wire each has its length before it.
 """
@@ -32,7 +32,7 @@ LENGTH = struct.Struct("<I")
 
 
 def text(value: str) -> Array:
-    """One text, for a model that works in batches."""
+    """One text, as a batch of one."""
     try:
         return np.array([[value.encode()]], dtype=np.object_)
     except UnicodeEncodeError as error:
@@ -50,7 +50,7 @@ def to_bytes(array: Array) -> bytes:
 
 
 def from_bytes(data: bytes, name: str, shape: Sequence[int]) -> Array:
-    """What doesn't fit is a ValueError."""
+    """The array of a tensor's bytes; bytes that don't fit are a ValueError."""
     if name not in TYPES:
         raise ValueError(f"a tensor of type {name} is not understood")
     if name == "BYTES":

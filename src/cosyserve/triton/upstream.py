@@ -1,7 +1,4 @@
-"""One Triton server behind an engine: what it serves, whether it is ready, how much it has to do.
-
-Knows no request.
-"""
+"""One Triton server behind an engine: what it serves, whether it is ready, how busy it is."""
 
 from __future__ import annotations
 
@@ -19,8 +16,8 @@ from cosyserve.triton.client import TritonClient
 from cosyserve.voices.store import DEFAULT
 
 CHECK_EVERY = 0.5  # seconds
-CHECK_SECONDS = 2.0  # that a server has to say that it is ready
-HUNG_AFTER = 3  # checks in vain. Pings of gRPC would do, but Triton takes them for an attack
+CHECK_SECONDS = 2.0  # within which a server must say that it is ready
+HUNG_AFTER = 3  # checks that failed. Pings of gRPC would do, but Triton takes them for an attack
 
 Answer = TypeVar("Answer")
 
@@ -28,18 +25,18 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Served:
-    """A speech model as its configuration tells of it."""
+class ServedModel:
+    """What the configuration of a server's speech model says."""
 
     name: str
     family: str
     fingerprint: str
     speech: bool
     shipped_voices: tuple[str, ...]  # that the model brings along
-    takes_voices: bool  # and options; the original's takes recordings and nothing else
+    takes_voices: bool  # whole ones, and options; the original's takes recordings and nothing else
 
     @classmethod
-    def of(cls, config: dict[str, Any]) -> Served:
+    def of(cls, config: dict[str, Any]) -> ServedModel:
         if not config.get("model_transaction_policy", {}).get("decoupled"):
             raise InputError(
                 f"the model {config['name']!r} gives one answer: name one that streams, "
@@ -47,19 +44,19 @@ class Served:
             )
         inputs = {tensor["name"] for tensor in config.get("input", ())}
         parameters = config.get("parameters", {})
-        said = {key: value.get("string_value", "") for key, value in parameters.items()}
+        values = {key: value.get("string_value", "") for key, value in parameters.items()}
         return cls(
-            said.get("model", config["name"]),
-            said.get("family", "cosyvoice2"),
-            said.get("fingerprint", ""),
-            said.get("speech", "true") == "true",
-            tuple(filter(None, said.get("shipped_voices", "").split(","))),
-            {"voice", "options"} <= inputs,
+            name=values.get("model", config["name"]),
+            family=values.get("family", "cosyvoice2"),
+            fingerprint=values.get("fingerprint", ""),
+            speech=values.get("speech", "true") == "true",
+            shipped_voices=tuple(filter(None, values.get("shipped_voices", "").split(","))),
+            takes_voices={"voice", "options"} <= inputs,
         )
 
     @property
     def info(self) -> ModelInfo:
-        """Voices stand for the server's own, of which only the server knows more."""
+        """What a gateway knows of the model. Its voices are empty: only the server has them."""
         nothing = np.zeros(0, np.int32), np.zeros((0, MEL_BINS), np.float32), np.ones(1, np.float32)
         own = {
             name: Voice("", *nothing, name=name, family=self.family)
@@ -69,17 +66,17 @@ class Served:
 
 
 class Upstream:
-    """Belongs to the running event loop."""
+    """A server and the task that watches it. Belongs to the running event loop."""
 
     def __init__(self, address: str, model: str) -> None:
         self.address, self.model = address, model
         self.client = TritonClient(address)
-        self.served: Served | None = None
+        self.served: ServedModel | None = None
         self.ready = False
         self.trouble: CosyError | None = None
         self.load = 0  # requests on their way
-        self._expected: Served | None = None
-        self._in_vain = 0  # checks, one after another
+        self._expected: ServedModel | None = None
+        self._failed_checks = 0  # in a row
         self._hung = asyncio.Event()
         self._watch = asyncio.create_task(self._keep_watching())
 
@@ -88,21 +85,21 @@ class Upstream:
         await asyncio.wait([self._watch])
         await self.client.close()
 
-    def expect(self, served: Served) -> None:
-        """To be left out when it serves anything else."""
+    def expect(self, served: ServedModel) -> None:
+        """Leaves the server out when it serves anything else."""
         self._expected = served
         if self.ready and self.served != served:
-            self.leave_out(self._stranger())
+            self.leave_out(self._other_model())
 
     def leave_out(self, reason: CosyError) -> None:
-        """Until it says that it is ready."""
+        """No request goes to the server until it says that it is ready."""
         if self.ready or str(reason) != str(self.trouble):
             log.warning("Triton at %s is left out: %s", self.address, reason)
         self.ready, self.trouble = False, reason
 
-    async def while_alive(self, coming: Coroutine[Any, Any, Answer]) -> Answer:
-        """What comes of the server, unless it hangs: then nothing ever would, not even an end."""
-        answer, hung = asyncio.create_task(coming), asyncio.create_task(self._hung.wait())
+    async def while_alive(self, pending: Coroutine[Any, Any, Answer]) -> Answer:
+        """Awaits an answer of the server; a WorkerError when the server hangs meanwhile."""
+        answer, hung = asyncio.create_task(pending), asyncio.create_task(self._hung.wait())
         try:
             await asyncio.wait((answer, hung), return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
@@ -116,26 +113,27 @@ class Upstream:
     async def _keep_watching(self) -> None:
         while True:
             try:
-                await self._look()
-                self._in_vain = 0
+                await self._check()
+                self._failed_checks = 0
                 self._hung.clear()
             except Exception as error:  # whatever it is, the server may be well the next time
-                known = error if isinstance(error, CosyError) else CosyError(f"odd: {error!r}")
-                self.leave_out(known)
-                self._in_vain += 1
-                if self._in_vain == HUNG_AFTER:
+                ours = error if isinstance(error, CosyError) else CosyError(f"odd: {error!r}")
+                self.leave_out(ours)
+                self._failed_checks += 1
+                if self._failed_checks == HUNG_AFTER:
                     self._hung.set()
             await asyncio.sleep(CHECK_EVERY)
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         if not await self.client.ready(self.model, seconds=CHECK_SECONDS):
             raise WorkerError(f"the model {self.model!r} is not ready")
         if not self.ready:  # a server that comes back may have another model
-            self.served = Served.of(await self.client.config(self.model, seconds=CHECK_SECONDS))
+            config = await self.client.config(self.model, seconds=CHECK_SECONDS)
+            self.served = ServedModel.of(config)
             if self._expected not in (None, self.served):
-                raise self._stranger()
+                raise self._other_model()
             log.info("Triton at %s is ready", self.address)
             self.ready, self.trouble = True, None
 
-    def _stranger(self) -> CosyError:
+    def _other_model(self) -> CosyError:
         return InputError(f"it serves {self.served}, the others {self._expected}")

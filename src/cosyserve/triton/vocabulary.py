@@ -1,7 +1,7 @@
-"""The ids in which Triton models speak: those of the speech LM in its Hugging Face form.
+"""The ids that travel between Triton models: those of the speech LM in its Hugging Face form.
 
-Text, then speech tokens, three ends, start and task. The same for every model, whatever the size
-of its own text vocabulary. Knows no tensor.
+The vocabulary is text, speech tokens, three ends, start and task. It is the same for every model,
+whatever the size of the model's own text vocabulary.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ END = SPEECH + SPEECH_TOKENS
 START, TASK = END + 3, END + 4
 
 
-def asked(request: LMRequest) -> list[int]:
-    """What a request is in ids: start, text, task, speech."""
-    return [START, *request.text, TASK, *spoken(request.speech)]
+def prompt_ids(request: LMRequest) -> list[int]:
+    """The prompt of a request: start, text, task, speech."""
+    return [START, *request.text, TASK, *to_ids(request.speech)]
 
 
-def understood(ids: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def parse_prompt(ids: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Text ids and speech tokens of a prompt."""
     if not ids or ids[0] != START or ids.count(TASK) != 1:
         raise InputError(f"input_ids must be {START} (start), text, {TASK} (task), speech")
@@ -30,14 +30,16 @@ def understood(ids: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     text, speech = ids[1:task], ids[task + 1 :]
     if any(not 0 <= token < SPEECH for token in text):
         raise InputError(f"text ids must be 0..{SPEECH - 1}")
-    return tuple(text), heard(speech)
+    return tuple(text), from_ids(speech)
 
 
-def spoken(tokens: Sequence[int]) -> list[int]:
+def to_ids(tokens: Sequence[int]) -> list[int]:
+    """The ids of speech tokens."""
     return [SPEECH + token for token in tokens]
 
 
-def heard(ids: Sequence[int]) -> tuple[int, ...]:
+def from_ids(ids: Sequence[int]) -> tuple[int, ...]:
+    """The speech tokens of ids."""
     if any(not SPEECH <= token < END for token in ids):
         raise InputError(f"speech ids must be {SPEECH}..{END - 1}: speech tokens + {SPEECH}")
     return tuple(token - SPEECH for token in ids)

@@ -1,8 +1,7 @@
-"""The LM and the token2wav of the same Triton server, as the two backends of the joined engine.
+"""The LM and the token2wav of the Triton server we run in, as the two backends of `SplitEngine`.
 
-Knows tensors and names of models, no text. Triton can't cancel a request between models: one to
-token2wav that is no longer wanted is named in the parameter `cancel` of another, by a token made
-here.
+Triton can't cancel a request between models. So each carries a session id that is made here, and
+the parameter `cancel` of another request names the session to end.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from cosyserve.voices.lru import ByteLRU
 from cosyserve.voices.mirror import voice_bytes, voice_key
 
 LM = "tensorrt_llm"
-WAY_SECONDS = 0.005  # of first audio to its listener: an LM that wakes meanwhile makes it wait
-SILENT_SECONDS = 60.0  # an LM that says nothing for so long is dead: a slot is waited for less
+SEND_SECONDS = 0.005  # first audio takes so long to its listener: an LM that resumes delays it
+SILENT_SECONDS = 60.0  # after so long without tokens the LM is dead: the wait for a slot is shorter
 
 
-def ask(
+def model_request(
     model: str, inputs: Outputs, outputs: Sequence[str], session: str = "", **parameters: Any
 ) -> Any:
-    """A request to another model of this server."""
+    """A request to another model of this server; `inputs` are without their batch dimension."""
     return pb.InferenceRequest(
         model_name=model,
         request_id=session,
@@ -56,42 +55,43 @@ def output(response: Any, name: str) -> Array:
     return row
 
 
-class InnerLM:
+class TritonLM:
     """Implements `LMBackend`, over the tensors of the TensorRT-LLM backend.
 
-    Asks by way of the server's own gRPC side: Triton's streams between models stop all of a
-    process when several are open at once, and hold on to the work when nobody listens.
+    Its requests go over the server's own gRPC side: streams between models inside Triton stop all
+    of a process when several are open at once, and work goes on when nobody listens.
     """
 
     def __init__(self, address: str, *, ours: bool) -> None:
-        """`ours`: it is our LM that answers."""
-        self._address, self._ours = address, ours
-        self._telling: set[asyncio.Task[None]] = set()
+        """`ours`: the model behind the name is our LM, not the TensorRT-LLM backend."""
+        self._address = address
+        self._ours = ours
+        self._resumes: set[asyncio.Task[None]] = set()
 
     @cached_property
     def _client(self) -> TritonClient:
         return TritonClient(self._address)
 
     async def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
-        name = secrets.randbits(62)
-        pace = {"first": request.first_chunk, "every": request.chunk, "rests": name}
-        answers = self._ask(self._inputs(request), pace if self._ours else {})
-        count, rests = 0, self._ours
+        pause_id = secrets.randbits(62)
+        chunks = {"first_chunk": request.first_chunk, "chunk": request.chunk, "pause_id": pause_id}
+        answers = self._stream(self._inputs(request), chunks if self._ours else {})
+        count, may_pause = 0, self._ours
         try:
             async with aclosing(answers):
                 async for answer in answers:
                     ids = answer["output_ids"].reshape(-1).tolist()
-                    tokens = vocabulary.heard([id for id in ids if id < vocabulary.END])
+                    tokens = vocabulary.from_ids([id for id in ids if id < vocabulary.END])
                     count += len(tokens)
                     if tokens:
                         yield SpeechTokens(
                             tokens, "length" if count >= request.max_tokens else None
                         )
-                    if rests and request.first_chunk <= count < request.max_tokens:
-                        rests = False
-                        telling = asyncio.create_task(self._go_on(name))
-                        self._telling.add(telling)
-                        telling.add_done_callback(self._telling.discard)
+                    if may_pause and request.first_chunk <= count < request.max_tokens:
+                        may_pause = False
+                        resume = asyncio.create_task(self._resume(pause_id))
+                        self._resumes.add(resume)
+                        resume.add_done_callback(self._resumes.discard)
         except WorkerError as error:
             where = f"cosyvoice2 asks for {LM} at the address in its setting `grpc`"
             raise WorkerError(f"{error} ({where})") from error
@@ -101,16 +101,16 @@ class InnerLM:
     async def close(self) -> None:
         await self._client.close()
 
-    async def _go_on(self, name: int) -> None:
-        """Whoever comes back for the second piece wakes the LM, which rests since the first."""
-        await asyncio.sleep(WAY_SECONDS)
+    async def _resume(self, pause_id: int) -> None:
+        """Resumes the LM, which has paused after its first chunk, once that chunk was sent."""
+        await asyncio.sleep(SEND_SECONDS)
         one = np.ones((1, 1), np.int32)
         inputs = dict.fromkeys(("input_ids", "input_lengths", "request_output_len"), one)
-        with suppress(CosyError):  # then it goes on a little later
-            async for _ in self._ask(inputs, {"go_on": name}):
+        with suppress(CosyError):  # then it resumes by itself, a little later
+            async for _ in self._stream(inputs, {"resume": pause_id}):
                 pass
 
-    def _ask(
+    def _stream(
         self, inputs: Outputs, parameters: dict[str, int]
     ) -> AsyncGenerator[dict[str, Array], None]:
         return self._client.stream(
@@ -123,7 +123,7 @@ class InnerLM:
         )
 
     def _inputs(self, request: LMRequest) -> Outputs:
-        ids = vocabulary.asked(request)
+        ids = vocabulary.prompt_ids(request)
         inputs: Outputs = {
             "input_ids": np.array(ids, np.int32),
             "input_lengths": np.array([len(ids)], np.int32),
@@ -134,70 +134,76 @@ class InnerLM:
             "random_seed": np.array([request.seed & SEED_MASK], np.uint64),
             "streaming": np.array([True]),
         }
-        if not self._ours:  # ours knows its end
+        if not self._ours:  # our model knows its own
             inputs["end_id"] = inputs["pad_id"] = np.array([vocabulary.END], np.int32)
         return {name: array[None] for name, array in inputs.items()}
 
 
-class InnerToken2Wav:
+class TritonToken2Wav:
     """Implements `Token2WavBackend`."""
 
     def __init__(self, model: str, lookahead: int, cache_bytes: int) -> None:
-        self.model, self.lookahead = model, lookahead
-        self._packed: ByteLRU[bytes] = ByteLRU(cache_bytes)
+        self.model = model
+        self.lookahead = lookahead
+        self._voice_files: ByteLRU[bytes] = ByteLRU(cache_bytes)
 
     def begin(
         self, voice: Voice, *, with_prompt: bool, seed: int, speed: float, stream: bool
-    ) -> InnerStream:
-        about = {"with_prompt": with_prompt, "seed": seed & SEED_MASK, "speed": str(speed)}
-        return InnerStream(self, self._bytes(voice), stream, about)
+    ) -> TritonToken2WavStream:
+        parameters = {"with_prompt": with_prompt, "seed": seed & SEED_MASK, "speed": str(speed)}
+        return TritonToken2WavStream(self, self._bytes(voice), stream, parameters)
 
     async def close(self) -> None: ...
 
     def _bytes(self, voice: Voice) -> bytes:
         key = voice_key(voice)
-        data = self._packed.get(key)
+        data = self._voice_files.get(key)
         if data is None:
             data = voice_bytes(voice)
-            self._packed.put(key, data, len(data))
+            self._voice_files.put(key, data, len(data))
         return data
 
 
-class InnerStream:
-    """Implements `Token2WavStream`; `spoken` tokens of it are behind us."""
+class TritonToken2WavStream:
+    """Implements `Token2WavStream`."""
 
     def __init__(
-        self, backend: InnerToken2Wav, voice: bytes, stream: bool, about: dict[str, Any]
+        self, backend: TritonToken2Wav, voice: bytes, stream: bool, parameters: dict[str, Any]
     ) -> None:
-        self._backend, self._stream, self._about = backend, stream, about
+        self._backend = backend
+        self._stream = stream
+        self._parameters = parameters
         self._voice = np.frombuffer(voice, np.uint8)
         self._session = uuid.uuid4().hex
         self._playback = Playback()
-        self._spoken, self._over = 0, True
+        self._offset = 0  # tokens whose audio was computed
+        self._over = True
 
     async def advance(self, tokens: Sequence[int], *, final: bool) -> Floats:
         inputs: Outputs = {
-            "target_speech_tokens": np.array(vocabulary.spoken(tokens), np.int32),
+            "target_speech_tokens": np.array(vocabulary.to_ids(tokens), np.int32),
             "voice": self._voice,
             "finalize": np.array([final]),
         }
         if self._stream:
-            inputs["token_offset"] = np.array([self._spoken], np.int32)
+            inputs["token_offset"] = np.array([self._offset], np.int32)
         playback, now = self._playback, time.monotonic()
         slack = max(0.0, playback.slack(now)) if playback.chunks else -1.0
-        about = self._about | {"slack": str(slack)}
-        call = ask(self._backend.model, inputs, ("waveform",), self._session, **about)
+        parameters = self._parameters | {"slack": str(slack)}
+        request = model_request(
+            self._backend.model, inputs, ("waveform",), self._session, **parameters
+        )
         self._over = False
-        samples: Floats = output(await call.async_exec(), "waveform")
+        samples: Floats = output(await request.async_exec(), "waveform")
         self._over = final
         playback.send(samples, len(tokens), time.monotonic())
-        self._spoken = len(tokens) - self._backend.lookahead
+        self._offset = len(tokens) - self._backend.lookahead
         return samples
 
     async def close(self) -> None:
         if not self._over:
             inputs: Outputs = {"target_speech_tokens": np.zeros(1, np.int32)}
-            stop = ask(
+            cancel = model_request(
                 self._backend.model, inputs, ("waveform",), self._session, cancel=self._session
             )
-            asyncio.get_running_loop().run_in_executor(None, stop.exec)
+            asyncio.get_running_loop().run_in_executor(None, cancel.exec)

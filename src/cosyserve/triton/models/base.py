@@ -1,8 +1,8 @@
 """Requests of a Triton model as tasks of one event loop: many at once in one instance.
 
-Knows tensors, no speech. `execute` returns at once. A task ends when its client leaves, or when a
-request with the parameter `cancel` names the task's own parameter `session`: requests between
-models can't be cancelled otherwise. Neither is ever a client's request id.
+`execute` returns at once. A task ends when its client leaves, or when a request with the parameter
+`cancel` names the task's own parameter `session`: requests between models can't be cancelled
+otherwise. Neither is ever a client's request id.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Array = npt.NDArray[Any]
 Outputs = dict[str, Array]
 
 FINAL = pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-LOOK_SECONDS = 0.1  # how often it is looked whether a client has left
+WATCH_SECONDS = 0.1  # from one look for clients that have left to the next
 
 
-class Skin:
-    """A model's side of Triton's Python backend; what it answers is its subclasses'."""
+class AsyncTritonModel:
+    """A model of Triton's Python backend; a subclass says what is loaded and answered."""
 
     def initialize(self, args: dict[str, str]) -> None:
         logging.basicConfig(
@@ -49,10 +49,10 @@ class Skin:
         self.loop.set_default_executor(ThreadPoolExecutor(2 * self._limit + 8))
         self.prepare()
         threading.Thread(target=self.loop.run_forever, name="answer", daemon=True).start()
-        threading.Thread(target=self._look, name="look", daemon=True).start()
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     def prepare(self) -> None:
-        """Loads what the model needs."""
+        """Loads the model's parts."""
         raise NotImplementedError
 
     def answers(self, request: Request) -> AsyncGenerator[Outputs, None]:
@@ -60,7 +60,7 @@ class Skin:
         raise NotImplementedError
 
     def forget(self, session: str) -> None:
-        """Frees what is kept of a session between its requests."""
+        """Frees whatever is kept of a session between its requests."""
 
     def execute(self, requests: list[Any]) -> None:
         # What belongs to a raw request is Triton's again when this returns.
@@ -69,12 +69,12 @@ class Skin:
             try:
                 request = Request(raw)
             except Exception as error:
-                sender.send(_failed(triton_error(error)), final=True)
+                sender.send(_error_response(triton_error(error)), final=True)
             else:
                 self.loop.call_soon_threadsafe(self._take, request, sender)
 
     def held(self) -> dict[str, int]:
-        """What the model holds at this moment, by name."""
+        """Counts of what the model holds at this moment, by name."""
         return {"requests": len(self._tasks)}
 
     def _take(self, request: Request, sender: Sender) -> None:
@@ -98,36 +98,36 @@ class Skin:
                 sender.send(None, final=True)
         except asyncio.CancelledError:  # nobody waits for an answer, but there must be an end
             error = pb.TritonError("cancelled", pb.TritonError.CANCELLED)
-            sender.send(None if self.decoupled else _failed(error), final=True)
+            sender.send(None if self.decoupled else _error_response(error), final=True)
         except Exception as error:
-            sender.send(_failed(triton_error(error)), final=True)
+            sender.send(_error_response(triton_error(error)), final=True)
 
     def _cancel(self, session: str) -> None:
-        for task, (_, theirs) in list(self._tasks.items()):
-            if theirs == session:
+        for task, (_, task_session) in list(self._tasks.items()):
+            if task_session == session:
                 task.cancel()
         self.forget(session)
 
-    def _look(self) -> None:
-        """Ends the tasks of clients that have left, and tells the server's metrics what is held.
+    def _watch(self) -> None:
+        """Ends the tasks of clients that have left, and keeps the server's metrics up to date.
 
-        A thread: each look waits for the server.
+        It has a thread of its own: each look waits for the server.
         """
         gauges = Gauges(self.name)
         while True:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(WATCH_SECONDS)
             gauges.show(self.held())
             for task, (sender, session) in list(self._tasks.items()):
-                if not session and sender.cancelled:  # models of ours say so themselves
+                if not session and sender.cancelled:  # our own models send `cancel`
                     self.loop.call_soon_threadsafe(task.cancel)
 
 
-def _failed(error: pb.TritonError) -> Any:
+def _error_response(error: pb.TritonError) -> Any:
     return pb.InferenceResponse([], error)
 
 
 class Gauges:
-    """Numbers of a model in the server's metrics; told when they change."""
+    """Numbers of a model in the server's metrics; sent when they change."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -154,13 +154,16 @@ class Gauges:
 
 
 class Sender:
-    """Where responses go. Asking for a client that has its last one would end the server."""
+    """Sends the responses of one request. After the last one Triton must not even be asked whether
+    the client has left: that would end the server."""
 
     def __init__(self, raw: Any) -> None:
-        self._raw, self._turn, self._over = raw, threading.Lock(), False
+        self._raw = raw
+        self._lock = threading.Lock()
+        self._over = False
 
     def send(self, response: Any, *, final: bool) -> None:
-        with self._turn:
+        with self._lock:
             if self._over:  # cancelled right after its last answer
                 return
             self._over = final
@@ -169,12 +172,12 @@ class Sender:
 
     @property
     def cancelled(self) -> bool:
-        with self._turn:
+        with self._lock:
             return not self._over and bool(self._raw.is_cancelled())
 
 
 class Request:
-    """One request: a batch of one, in memory of our own."""
+    """The inputs and parameters of one request (a batch of one), copied out of Triton's memory."""
 
     def __init__(self, raw: Any) -> None:
         self._inputs: dict[str, Array] = {
@@ -193,18 +196,19 @@ class Request:
         return row
 
     def need(self, name: str) -> Array:
+        """An input that must be there, without its batch dimension."""
         array = self.array(name)
         if array is None:
             raise InputError(f"{name} is missing")
         return array
 
-    def number(self, name: str, default: float) -> float:
+    def get_float(self, name: str, default: float) -> float:
         return float(self._only(name, default))
 
-    def whole(self, name: str, default: int) -> int:
+    def get_int(self, name: str, default: int) -> int:
         return int(self._only(name, default))
 
-    def flag(self, name: str, default: bool) -> bool:
+    def get_bool(self, name: str, default: bool) -> bool:
         return bool(self._only(name, default))
 
     def _only(self, name: str, default: Any) -> Any:
@@ -223,9 +227,9 @@ class Request:
             return ""
         if array.size != 1:
             raise InputError(f"{name} must be one text, got shape {list(array.shape)}")
-        found = array.reshape(-1)[0]
+        value = array.reshape(-1)[0]
         try:
-            return found.decode() if isinstance(found, bytes) else str(found)
+            return value.decode() if isinstance(value, bytes) else str(value)
         except UnicodeDecodeError as error:
             raise InputError(f"{name} is not UTF-8") from error
 
@@ -234,7 +238,7 @@ class Request:
         wave = self.array("reference_wav")
         if wave is None:
             return None
-        length = self.whole("reference_wav_len", wave.size)
+        length = self.get_int("reference_wav_len", wave.size)
         if wave.ndim != 1 or not 0 < length <= wave.size:
             raise InputError(
                 f"reference_wav_len is {length}, but reference_wav has {wave.size} samples"

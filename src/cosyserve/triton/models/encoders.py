@@ -1,4 +1,4 @@
-"""Recordings to speech tokens and to speaker embeddings, a batch at a time. Knows no voice."""
+"""Recordings to speech tokens and to speaker embeddings, a batch at a time."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from cosyserve.contracts import Floats, Recording
 from cosyserve.triton import vocabulary
 from cosyserve.triton.models.base import Outputs, Request
 from cosyserve.triton.models.errors import triton_error
-from cosyserve.triton.models.loading import load
+from cosyserve.triton.models.loading import load_parts
 from cosyserve.voices.enroll import check_recording
 
 
-class Encoder:
-    """Triton gathers the batch; a recording that is none fails alone."""
+class EncoderModel:
+    """Encodes the batches that Triton gathers; a broken recording fails alone."""
 
     part: str
 
     def initialize(self, args: dict[str, str]) -> None:
         config = json.loads(args["model_config"])
         settings = {key: value["string_value"] for key, value in config["parameters"].items()}
-        self.encode = self.encoder(load(settings, self.part))
+        self.encode = self.encoder(load_parts(settings, self.part))
 
     def encoder(self, model: Model) -> Callable[[list[Floats]], list[Outputs]]:
         raise NotImplementedError
 
     def execute(self, requests: list[Any]) -> list[Any]:
         waves: list[Floats | Exception] = [self._wave(request) for request in requests]
-        sound = [wave for wave in waves if not isinstance(wave, Exception)]
+        valid = [wave for wave in waves if not isinstance(wave, Exception)]
         try:
-            found = iter(self.encode(sound) if sound else [])
+            outputs = iter(self.encode(valid) if valid else [])
         except Exception as error:
-            return [_failed(error) for _ in requests]
+            return [_error_response(error) for _ in requests]
         return [
-            _failed(wave) if isinstance(wave, Exception) else _answered(next(found))
+            _error_response(wave) if isinstance(wave, Exception) else _response(next(outputs))
             for wave in waves
         ]
 
@@ -56,39 +56,39 @@ class Encoder:
             return error
 
 
-class AudioTokenizer(Encoder):
+class AudioTokenizer(EncoderModel):
     part = "speech_tokenizer"
 
     def encoder(self, model: Model) -> Callable[[list[Floats]], list[Outputs]]:
         tokenizer = model.speech_tokenizer or model.need_prompt_encoders()[0]
 
         def encode(waves: list[Floats]) -> list[Outputs]:
-            found = tokenizer.batch([whisper_log_mel(wave) for wave in waves])
-            ids = [np.array(vocabulary.spoken(tokens.tolist()), np.int32) for tokens in found]
+            batch = tokenizer.batch([whisper_log_mel(wave) for wave in waves])
+            ids = [np.array(vocabulary.to_ids(tokens.tolist()), np.int32) for tokens in batch]
             return [{"prompt_speech_tokens": row[None]} for row in ids]
 
         return encode
 
 
-class SpeakerEmbedding(Encoder):
+class SpeakerEmbedding(EncoderModel):
     part = "speaker_encoder"
 
     def encoder(self, model: Model) -> Callable[[list[Floats]], list[Outputs]]:
         speaker = model.speaker_encoder or model.need_prompt_encoders()[1]
 
         def encode(waves: list[Floats]) -> list[Outputs]:
-            found = speaker.batch([speaker_fbank(wave) for wave in waves])
+            embeddings = speaker.batch([speaker_fbank(wave) for wave in waves])
             return [
                 {"prompt_spk_embedding": row[None].astype(np.float16), "embedding": row[None]}
-                for row in found
+                for row in embeddings
             ]
 
         return encode
 
 
-def _answered(outputs: Outputs) -> Any:
+def _response(outputs: Outputs) -> Any:
     return pb.InferenceResponse([pb.Tensor(name, array) for name, array in outputs.items()])
 
 
-def _failed(error: Exception) -> Any:
+def _error_response(error: Exception) -> Any:
     return pb.InferenceResponse([], triton_error(error))

@@ -1,4 +1,4 @@
-"""Errors of ours as Triton's, and back. Knows no model."""
+"""Errors of ours as Triton's, and back."""
 
 from __future__ import annotations
 
@@ -7,42 +7,28 @@ from typing import Any
 import triton_python_backend_utils as pb
 
 from cosyserve.engine.compute.errors import client_error
-from cosyserve.errors import (
-    AudioError,
-    CosyError,
-    InputError,
-    MissingVoiceError,
-    OverloadError,
-    VoiceError,
-    WorkerError,
-)
-from cosyserve.triton.errors import labelled, typed
+from cosyserve.errors import CosyError
+from cosyserve.triton.errors import TRITON_CODES, error_message, parse_error
 
 
 def triton_error(error: Exception) -> pb.TritonError:
-    """What a client may hear; what it may not goes to the log."""
-    known = client_error(error)
-    kinds, message = pb.TritonError, labelled(known)
-    if isinstance(known, OverloadError | WorkerError):
-        return kinds(message, kinds.UNAVAILABLE)
-    if isinstance(known, MissingVoiceError):
-        return kinds(message, kinds.NOT_FOUND)
-    if isinstance(known, InputError | VoiceError | AudioError):
-        return kinds(message, kinds.INVALID_ARG)
-    return kinds(message, kinds.INTERNAL)
+    """The part of an error that a client may know; the rest goes to the log."""
+    failure = client_error(error)
+    code = getattr(pb.TritonError, TRITON_CODES[failure.kind])
+    return pb.TritonError(error_message(failure), code)
 
 
 def check(response: Any) -> None:
-    """Raises what another model complains of."""
+    """Raises the error of another model's response, if it is one."""
     if response.has_error():
         raise our_error(response.error())
 
 
 def our_error(error: pb.TritonError) -> CosyError:
-    """What an inner model complained of."""
+    """The error that another model of this server answered with."""
     codes = {
         pb.TritonError.UNAVAILABLE: "UNAVAILABLE",
         pb.TritonError.CANCELLED: "CANCELLED",
         pb.TritonError.INVALID_ARG: "INVALID_ARGUMENT",
     }
-    return typed(codes.get(error.code(), ""), error.message(), "this server")
+    return parse_error(codes.get(error.code(), ""), error.message(), "this server")

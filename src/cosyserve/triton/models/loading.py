@@ -1,7 +1,4 @@
-"""The parts of the model that one Triton model needs, with its process set up for them.
-
-Knows no tensor.
-"""
+"""The parts of the model that one Triton model needs, with its process set up for them."""
 
 from __future__ import annotations
 
@@ -16,7 +13,8 @@ from cosyserve.checkpoints.model import Model
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of the C library's mallopt
 
 
-def load(settings: Mapping[str, str], *parts: str) -> Model:
+def load_parts(settings: Mapping[str, str], *parts: str) -> Model:
+    """The model with the weights of these parts alone, by a Triton model's parameters."""
     if threads := int(settings["threads"]):
         torch.set_num_threads(threads)
     model = load_model(
@@ -28,8 +26,8 @@ def load(settings: Mapping[str, str], *parts: str) -> Model:
 
 
 def _keep_memory() -> None:
-    """What a chunk has freed serves the next one. To have it anew costs thousands of page faults,
-    3 of 40 ms."""
+    """Keeps the memory that a chunk has freed for the next one. To have it anew costs thousands of
+    page faults, 3 of 40 ms."""
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):  # other C libraries have no such thing
         library.mallopt(M_TRIM_THRESHOLD, 1 << 30)

@@ -1,8 +1,8 @@
-"""The speech LM behind the tensors of Triton's TensorRT-LLM backend. Knows no text and no audio.
+"""The speech LM behind the tensors of Triton's TensorRT-LLM backend.
 
-Sampling is nucleus and repetition-aware; a penalty or a temperature would be another LM's. A
-request whose parameter `rests` names it may rest after its first piece, until the parameter `go_on`
-of another has that name.
+Sampling is nucleus and repetition-aware, without penalty and temperature. A request with the
+parameter `pause_id` may pause after its first chunk, until the parameter `resume` of another
+request has that id.
 """
 
 from __future__ import annotations
@@ -20,79 +20,79 @@ from cosyserve.engine.compute.hops import NEVER
 from cosyserve.engine.split.lm_service import LMService
 from cosyserve.errors import CosyError, InputError
 from cosyserve.triton import vocabulary
-from cosyserve.triton.models.base import Outputs, Request, Skin
-from cosyserve.triton.models.loading import load
+from cosyserve.triton.models.base import AsyncTritonModel, Outputs, Request
+from cosyserve.triton.models.loading import load_parts
 
-REST_SECONDS = 1.0  # at most
+MAX_PAUSE_SECONDS = 1.0
 UNUSED = ("temperature", "repetition_penalty", "beam_width", "len_penalty")  # 1 means: off
 
 
-class TritonPythonModel(Skin):
+class TritonPythonModel(AsyncTritonModel):
     def prepare(self) -> None:
-        model = load(self.settings, "lm")
+        model = load_parts(self.settings, "lm")
         lm, _ = model.need_lm()
-        self.usual = model.config.sampling
+        self.sampling = model.config.sampling
         slots, waiting = int(self.settings["slots"]), int(self.settings["waiting"])
         self.lm = LMService(lm, slots=slots, max_waiting=waiting)
-        self.resting: dict[int, asyncio.Event] = {}
+        self.paused: dict[int, asyncio.Event] = {}
 
     def held(self) -> dict[str, int]:
         return super().held() | {"lm_rows": len(self.lm.queue.lm.rows)}
 
     async def answers(self, request: Request) -> AsyncGenerator[Outputs, None]:
-        if woken := self.resting.get(request.parameters.get("go_on", 0)):
-            woken.set()
-        if "go_on" in request.parameters:
+        if resumed := self.paused.get(request.parameters.get("resume", 0)):
+            resumed.set()
+        if "resume" in request.parameters:
             return
-        asked, rests = _asked(request, self.usual), request.parameters.get("rests", 0)
+        pause_id = request.parameters.get("pause_id", 0)
         total = 0.0
-        async with aclosing(self.lm.generate(asked)) as pieces:
+        async with aclosing(self.lm.generate(_lm_request(request, self.sampling))) as pieces:
             async for piece in pieces:
                 if piece.finish == "error":
                     raise CosyError("the speech LM computed NaN: its weights are broken")
                 total += sum(piece.log_probs)
                 yield _outputs(piece.ids, piece.log_probs, total)
-                if rests and self.lm.queue.paused:
-                    await self._rest(rests)
-                rests = 0
+                if pause_id and self.lm.queue.paused:
+                    await self._pause(pause_id)
+                pause_id = 0
 
-    async def _rest(self, name: int) -> None:
-        woken = self.resting[name] = asyncio.Event()
+    async def _pause(self, pause_id: int) -> None:
+        resumed = self.paused[pause_id] = asyncio.Event()
         try:
             with suppress(TimeoutError):
-                await asyncio.wait_for(woken.wait(), REST_SECONDS)
+                await asyncio.wait_for(resumed.wait(), MAX_PAUSE_SECONDS)
         finally:
-            self.resting.pop(name, None)
+            self.paused.pop(pause_id, None)
 
 
-def _asked(request: Request, usual: Sampling) -> LMRequest:
+def _lm_request(request: Request, defaults: Sampling) -> LMRequest:
     for name in UNUSED:
-        if request.number(name, 1.0) != 1.0:
+        if request.get_float(name, 1.0) != 1.0:
             raise InputError(f"{name} must be 1 or left out: the speech LM samples without it")
     ids = request.need("input_ids").reshape(-1)
-    length = request.whole("input_lengths", ids.size)
-    text, speech = vocabulary.understood(ids[:length].tolist())
-    streaming, pace = request.flag("streaming", False), request.parameters
+    length = request.get_int("input_lengths", ids.size)
+    text, speech = vocabulary.parse_prompt(ids[:length].tolist())
+    streaming = request.get_bool("streaming", False)
     return LMRequest(
-        text,
-        speech,
-        request.whole("min_length", 0),
-        request.whole("request_output_len", 0),
-        request.whole("random_seed", 0),
-        replace(
-            usual,
-            top_p=round(request.number("runtime_top_p", usual.top_p), 6),  # 0.8 is no float32
-            top_k=request.whole("runtime_top_k", usual.top_k),
+        text=text,
+        speech=speech,
+        min_tokens=request.get_int("min_length", 0),
+        max_tokens=request.get_int("request_output_len", 0),
+        seed=request.get_int("random_seed", 0),
+        sampling=replace(
+            defaults,
+            top_p=round(request.get_float("runtime_top_p", defaults.top_p), 6),  # 0.8: no float32
+            top_k=request.get_int("runtime_top_k", defaults.top_k),
         ),
-        int(pace.get("first", 1)) if streaming else NEVER,
-        int(pace.get("every", 1)),
-        request.flag("return_log_probs", False),
+        first_chunk=int(request.parameters.get("first_chunk", 1)) if streaming else NEVER,
+        chunk=int(request.parameters.get("chunk", 1)),
+        log_probs=request.get_bool("return_log_probs", False),
     )
 
 
 def _outputs(tokens: Sequence[int], log_probs: Sequence[float], total: float) -> Outputs:
-    """One beam of one row. Without log-probabilities theirs are empty."""
-    ids = np.array(vocabulary.spoken(tokens), np.int32)
+    """One beam of one row. Log-probabilities that were not computed are an empty output."""
+    ids = np.array(vocabulary.to_ids(tokens), np.int32)
     return {
         "output_ids": ids[None, None],
         "sequence_length": np.array([[len(ids)]], np.int32),

@@ -1,8 +1,8 @@
-"""Speech tokens to a waveform, whole or chunk by chunk. Knows no text and no LM.
+"""Speech tokens to a waveform, whole or chunk by chunk.
 
-Serves `token2wav` and `token2wav_dit`, which differ only in how a voice is given. With
+Serves `token2wav` and `token2wav_dit`, which differ only in how a voice is params. With
 `token_offset` a request is the next chunk of a stream: it gives all tokens so far, so that the
-stream is found by its content, and made anew where it is not here.
+stream's state is found by its content, and computed again where it is not here.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from cosyserve.engine.compute.token2wav import Token2WavState
 from cosyserve.engine.split.token2wav_service import ChunkRequest, Token2WavService
 from cosyserve.errors import InputError
 from cosyserve.triton import vocabulary
-from cosyserve.triton.models.base import Outputs, Request, Skin
-from cosyserve.triton.models.loading import load
-from cosyserve.triton.models.token2wav_input import Wanted, Wishes
+from cosyserve.triton.models.base import AsyncTritonModel, Outputs, Request
+from cosyserve.triton.models.loading import load_parts
+from cosyserve.triton.models.token2wav_input import InputReader, Token2WavInput
 from cosyserve.triton.streams import Streams
 
 PARTS = ("flow", "vocoder", "speech_tokenizer", "speaker_encoder")
 
 
-class TritonPythonModel(Skin):
+class TritonPythonModel(AsyncTritonModel):
     def prepare(self) -> None:
-        model = load(self.settings, *PARTS)
+        model = load_parts(self.settings, *PARTS)
         self.token2wav = Token2WavService(*model.need_token2wav())
         limit, seconds = self._limit, float(self.settings["stream_seconds"])
         self.streams: Streams[Token2WavState] = Streams(limit, seconds)
-        self.wishes = Wishes(model, int(self.settings["voice_cache_bytes"]))
+        self.inputs = InputReader(model, int(self.settings["voice_cache_bytes"]))
 
     def forget(self, session: str) -> None:
         self.streams.forget(session)
@@ -39,19 +39,21 @@ class TritonPythonModel(Skin):
         return super().held() | {"streams": len(self.streams)}
 
     async def answers(self, request: Request) -> AsyncGenerator[Outputs, None]:
-        tokens = vocabulary.heard(request.need("target_speech_tokens").reshape(-1).tolist())
-        wanted = await self.wishes.of(request)
+        tokens = vocabulary.from_ids(request.need("target_speech_tokens").reshape(-1).tolist())
+        params = await self.inputs.read(request)
         if not tokens:
             raise InputError("target_speech_tokens is empty")
         if request.array("token_offset") is None:
-            samples, _ = await self._compute(wanted, self._begin(wanted), tokens, True, False)
+            state = self._begin(params)
+            samples, _ = await self._compute(params, state, tokens, final=True, stream=False)
         else:
-            offset = request.whole("token_offset", 0)
-            samples = await self._next(wanted, tokens, offset, request.flag("finalize", False))
+            offset = request.get_int("token_offset", 0)
+            final = request.get_bool("finalize", False)
+            samples = await self._next(params, tokens, offset, final=final)
         yield {"waveform": samples[None]}
 
     async def _next(
-        self, wanted: Wanted, tokens: tuple[int, ...], offset: int, final: bool
+        self, params: Token2WavInput, tokens: tuple[int, ...], offset: int, *, final: bool
     ) -> Floats:
         flow = self.token2wav.token2wav.flow
         end = len(tokens) if final else len(tokens) - flow.lookahead
@@ -60,32 +62,33 @@ class TritonPythonModel(Skin):
                 f"token_offset is {offset}, but {len(tokens)} tokens make audio up to {end}: send "
                 f"all tokens so far{'' if final else f' and {flow.lookahead} more to look at'}"
             )
-        state = self.streams.take(wanted.key(tokens[:offset])) if offset else None
+        state = self.streams.take(params.key(tokens[:offset])) if offset else None
         if state is None:
-            state = await self._made_again(wanted, tokens, offset)
-        samples, state = await self._compute(wanted, state, tokens, final, True)
+            state = await self._recompute(params, tokens, offset)
+        samples, state = await self._compute(params, state, tokens, final=final, stream=True)
         if not final:
-            self.streams.put(wanted.key(tokens[:end]), state, wanted.session)
+            self.streams.put(params.key(tokens[:end]), state, params.session)
         return samples
 
-    async def _made_again(
-        self, wanted: Wanted, tokens: tuple[int, ...], offset: int
+    async def _recompute(
+        self, params: Token2WavInput, tokens: tuple[int, ...], offset: int
     ) -> Token2WavState:
-        """The state of a stream that has spoken up to `offset`, which was lost or timed out."""
-        state = self._begin(wanted)
+        """The state of a stream whose audio reaches `offset`, which was lost or timed out."""
+        state = self._begin(params)
         flow = self.token2wav.token2wav.flow
         for end in hop_ends(state.prompt_tokens, flow.grid):
             if state.flow.tokens >= offset:
                 return state
             known = tokens[: min(end, offset) + flow.lookahead]
-            _, state = await self._compute(wanted, state, known, False, True)
+            _, state = await self._compute(params, state, known, final=False, stream=True)
         raise AssertionError("hops never end")
 
     async def _compute(
         self,
-        wanted: Wanted,
+        params: Token2WavInput,
         state: Token2WavState,
         tokens: tuple[int, ...],
+        *,
         final: bool,
         stream: bool,
     ) -> tuple[Floats, Token2WavState]:
@@ -94,12 +97,12 @@ class TritonPythonModel(Skin):
             tokens=tokens,
             final=final,
             stream=stream,
-            urgent=wanted.slack < 0,
-            deadline=time.monotonic() + wanted.slack,
+            urgent=params.slack < 0,
+            deadline=time.monotonic() + params.slack,
         )
         return await self.token2wav.compute(chunk), chunk.state
 
-    def _begin(self, wanted: Wanted) -> Token2WavState:
+    def _begin(self, params: Token2WavInput) -> Token2WavState:
         return self.token2wav.token2wav.begin(
-            wanted.voice, with_prompt=wanted.with_prompt, seed=wanted.seed, speed=wanted.speed
+            params.voice, with_prompt=params.with_prompt, seed=params.seed, speed=params.speed
         )

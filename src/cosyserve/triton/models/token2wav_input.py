@@ -1,4 +1,4 @@
-"""What a request to token2wav asks for, apart from its tokens. Knows no stream and no audio."""
+"""The input of a request to token2wav, apart from its tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cosyserve.contracts import MAX_SPEED, MIN_SPEED, Recording, Voice
 from cosyserve.errors import InputError
 from cosyserve.triton import vocabulary
 from cosyserve.triton.models.base import Request
-from cosyserve.triton.streams import content
+from cosyserve.triton.streams import stream_key
 from cosyserve.voices import file as voice_file
 from cosyserve.voices.enroll import enroll
 from cosyserve.voices.fits import check_fits
@@ -22,7 +22,9 @@ from cosyserve.voices.shipped import describe
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Token2WavInput:
+    """How tokens are to sound, and for which listener."""
+
     voice: Voice
     with_prompt: bool
     seed: int
@@ -31,31 +33,31 @@ class Wanted:
     slack: float  # seconds of audio that the listener still has; negative: nothing was sent yet
 
     def key(self, tokens: tuple[int, ...]) -> str:
-        """Of a stream that has spoken these tokens."""
+        """The key of a stream whose audio covers these tokens."""
         voice = self.voice.content_hash
-        return content(voice, self.seed, self.speed, self.with_prompt, tokens)
+        return stream_key(voice, self.seed, self.speed, self.with_prompt, tokens)
 
 
-class Wishes:
-    """Reads them; remembers the voices that came as recordings or as files."""
+class InputReader:
+    """Reads the inputs of requests; remembers the voices that came as recordings or as files."""
 
     def __init__(self, model: Model, cache_bytes: int) -> None:
         self._model = model
         self._default = describe(model).voices["default"]
         self._learned = LearnedVoices(cache_bytes)
 
-    async def of(self, request: Request) -> Wanted:
-        given = request.parameters
-        speed = float(given.get("speed", 1.0))
+    async def read(self, request: Request) -> Token2WavInput:
+        parameters = request.parameters
+        speed = float(parameters.get("speed", 1.0))
         if not MIN_SPEED <= speed <= MAX_SPEED:
             raise InputError(f"speed must be {MIN_SPEED}..{MAX_SPEED}, got {speed}")
-        return Wanted(
-            await self._voice(request),
-            bool(given.get("with_prompt", True)),
-            int(given.get("seed", 0)),
-            speed,
-            str(given.get("session", "")),
-            float(given.get("slack", 0 if request.whole("token_offset", 0) else -1)),
+        return Token2WavInput(
+            voice=await self._voice(request),
+            with_prompt=bool(parameters.get("with_prompt", True)),
+            seed=int(parameters.get("seed", 0)),
+            speed=speed,
+            session=str(parameters.get("session", "")),
+            slack=float(parameters.get("slack", 0 if request.get_int("token_offset", 0) else -1)),
         )
 
     async def _voice(self, request: Request) -> Voice:
@@ -77,7 +79,7 @@ class Wishes:
         return self._fitting(
             Voice(
                 "",
-                np.array(vocabulary.heard(tokens.reshape(-1).tolist()), np.int32),
+                np.array(vocabulary.from_ids(tokens.reshape(-1).tolist()), np.int32),
                 request.need("prompt_speech_feat").astype(np.float32),
                 request.need("prompt_spk_embedding").astype(np.float32).reshape(-1),
                 family=self._model.config.family,

@@ -1,4 +1,4 @@
-"""The voice that a request for speech names, brings or records. Knows no text and no LM."""
+"""The voice that a request for speech names, brings along as a file, or as a recording."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Floats, Recording, Voice
 from cosyserve.triton import vocabulary
-from cosyserve.triton.models.backends import ask, output
+from cosyserve.triton.models.backends import model_request, output
 from cosyserve.triton.models.base import Outputs, Request
 from cosyserve.voices import file as voice_file
 from cosyserve.voices.enroll import check_recording, voice_from_features
@@ -20,14 +20,16 @@ from cosyserve.voices.shipped import describe
 from cosyserve.voices.store import DEFAULT, open_store
 
 
-class GivenVoice:
+class VoiceInput:
+    """Reads the voices of requests; remembers those that came as recordings."""
+
     def __init__(self, model: Model, store: str, cache_bytes: int) -> None:
         self._model = model
         shipped = describe(model).voices
         self._library = VoiceLibrary(open_store(store), lambda: shipped)
         self._learned = LearnedVoices(cache_bytes)
 
-    async def of(self, request: Request) -> Voice:
+    async def read(self, request: Request) -> Voice:
         """A voice file, a recording, a voice of the store, or else the model's own."""
         if (packed := request.array("voice")) is not None:
             return voice_file.from_bytes(packed.tobytes(), "voice")
@@ -46,17 +48,19 @@ class GivenVoice:
         length = np.array([len(wave)], np.int32)
         inputs: Outputs = {"reference_wav": wave}
         tokens, embedding = await asyncio.gather(
-            ask(
+            model_request(
                 "audio_tokenizer",
                 inputs | {"reference_wav_len": length},
                 ("prompt_speech_tokens",),
             ).async_exec(),
-            ask("speaker_embedding", inputs, ("embedding",)).async_exec(),
+            model_request("speaker_embedding", inputs, ("embedding",)).async_exec(),
         )
         return await asyncio.to_thread(
             voice_from_features,
             self._model.config,
             recording,
-            np.array(vocabulary.heard(output(tokens, "prompt_speech_tokens").tolist()), np.int32),
+            np.array(
+                vocabulary.from_ids(output(tokens, "prompt_speech_tokens").tolist()), np.int32
+            ),
             output(embedding, "embedding"),
         )

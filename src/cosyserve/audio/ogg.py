@@ -10,7 +10,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from cosyserve import __version__
+from cosyserve.version import __version__
 
 GRANULES_PER_SECOND = 48_000  # whatever the rate that was encoded
 PAGE_HEADER = struct.Struct("<4sBBqIIIB")

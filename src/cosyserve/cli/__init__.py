@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from cosyserve import __version__
 from cosyserve.cli.bench import bench
 from cosyserve.cli.client import client
 from cosyserve.cli.common import note
@@ -23,6 +22,7 @@ from cosyserve.cli.say import say
 from cosyserve.cli.serve import serve
 from cosyserve.cli.voice import voices
 from cosyserve.errors import CosyError
+from cosyserve.version import __version__
 
 EXTRAS = {  # packages that not everybody needs, and what brings them along
     **dict.fromkeys(("fastapi", "msgspec", "prometheus_client", "redis", "uvicorn"), "server"),

@@ -16,6 +16,7 @@ HOUSE = [
     {"__main__"},
     {"cli"},
     {"doctor"},
+    {"server"},
     {"deploy"},
     {"bench"},
     {"gateway"},

@@ -13,7 +13,7 @@ import numpy as np
 
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, FinishReason, SpeechRequest, Text
 from cosyserve.errors import InputError, OverloadError
-from cosyserve.text.sentences import sentences, sentences_later
+from cosyserve.text.sentences import sentences, sentences_async
 
 Speak = Callable[[SpeechRequest], AsyncGenerator[AudioChunk, None]]
 NOTHING = np.zeros(0, np.float32)
@@ -81,7 +81,7 @@ async def one_by_one_later(
     if not isinstance(request.text, AsyncIterator):
         raise InputError("text in pieces must be an asynchronous iterator")
     joined = ConcatenatedChunks(request)
-    async with aclosing(sentences_later(request.text)) as texts:
+    async with aclosing(sentences_async(request.text)) as texts:
         async for sentence in texts:
             patience = PATIENCE if joined.begun else 0.0
             async with aclosing(_patiently(speak, joined.ask(sentence), patience)) as chunks:

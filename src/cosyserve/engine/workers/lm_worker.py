@@ -34,7 +34,7 @@ from cosyserve.engine.workers.messages import (
 from cosyserve.engine.workers.replies import embedded, ready
 from cosyserve.engine.workers.token2wav_link import LinkedToken2Wav
 from cosyserve.errors import CheckpointError, CosyError
-from cosyserve.text.number_process import NumberReader
+from cosyserve.text.number_process import NumberProcess
 from cosyserve.voices.mirror import ReceivedVoices
 from cosyserve.voices.shipped import describe
 
@@ -68,7 +68,7 @@ class LMWorker:
         lm, _ = self.model.need_lm()
         # The sessions are counted here; of each, one utterance at a time asks the LM.
         alone = LMService(lm, slots=self.slots, waiting=self.limit)
-        self._engine = SplitEngine(self.model, alone, link, NumberReader())
+        self._engine = SplitEngine(self.model, alone, link, NumberProcess())
         self._send(ready(replace(describe(self.model), takes_pieces=False)))
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:

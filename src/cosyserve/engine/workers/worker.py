@@ -46,7 +46,7 @@ from cosyserve.engine.workers.messages import (
 from cosyserve.engine.workers.replies import embedded, ready
 from cosyserve.engine.workers.token2wav_worker import Token2WavWorker
 from cosyserve.errors import CosyError
-from cosyserve.text.number_process import NumberReader
+from cosyserve.text.number_process import NumberProcess
 from cosyserve.voices.mirror import ReceivedVoices
 from cosyserve.voices.shipped import describe
 
@@ -73,7 +73,7 @@ class Worker:
         )
         self._scheduler.warm_up()
         self._loop = Loop(self._scheduler, self._report)
-        self._intake = Intake(self._loop, model.need_lm()[1], NumberReader())
+        self._intake = Intake(self._loop, model.need_lm()[1], NumberProcess())
         self._reported = (0.0, self._scheduler.stats())
         self._enrolling = ThreadPoolExecutor(1, "enroll")
 

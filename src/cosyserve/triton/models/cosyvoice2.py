@@ -18,7 +18,7 @@ from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import AudioChunk, Floats, LMBackend
 from cosyserve.engine.split.pipeline import SplitEngine
 from cosyserve.errors import InputError
-from cosyserve.text.number_process import NumberReader
+from cosyserve.text.number_process import NumberProcess
 from cosyserve.triton.models.backends import InnerLM, InnerToken2Wav
 from cosyserve.triton.models.base import Outputs, Request, Skin
 from cosyserve.triton.models.loading import load
@@ -35,7 +35,7 @@ class TritonPythonModel(Skin):
         lookahead = model.config.flow.encoder.lookahead
         token2wav = InnerToken2Wav(self.settings["token2wav"], lookahead, cache_bytes)
         lm = _lm(self.settings, model)
-        self.engine = SplitEngine(model, lm, token2wav, NumberReader())
+        self.engine = SplitEngine(model, lm, token2wav, NumberProcess())
 
     async def answers(self, request: Request) -> AsyncGenerator[Outputs, None]:
         request.need("target_text")

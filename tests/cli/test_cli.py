@@ -76,6 +76,14 @@ def test_streamed_and_whole_have_the_same_length(home: Path, cosyserve: Command)
     assert len(decode(home / "a.wav").samples) == len(decode(home / "b.wav").samples)
 
 
+def test_normalization_is_switched_off_in_both_spellings(cosyserve: Command) -> None:
+    spoken, plain, old = (
+        cosyserve("say", "12", "-o", "-", "--format", "pcm", option).stdout
+        for option in ("--normalize", "--no-normalize", "--no-normalise")
+    )
+    assert plain == old != spoken
+
+
 def test_a_voice_is_kept_shown_used_and_forgotten(home: Path, cosyserve: Command) -> None:
     cosyserve("voice", "add", "anna", "me.wav", "--text", "Words.", "--consent", "Anna")
     assert cosyserve("voice", "list").stdout == b"anna\n"

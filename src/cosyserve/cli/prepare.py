@@ -54,7 +54,7 @@ def doctor(model: ModelOption = None) -> None:
     table = Table(show_header=False, box=None)
     for finding in findings:
         mark = {True: "[green]ok[/green]", False: "[red]missing[/red]", None: ""}[finding.good]
-        table.add_row(mark, finding.what, finding.detail)
+        table.add_row(mark, finding.name, finding.detail)
     Console().print(table)
     for finding in findings:
         if finding.advice:

@@ -84,17 +84,17 @@ def say(
     if source is not None:
         options |= {"mode": Mode.CONVERT, "source": _samples(source)}
     speaker = _voice(tts, voice, voice_text, voice_store)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with _sink(output) as sink:
         encoder = Encoder(kind, out_rate=rate)
         first = seconds = 0.0
         for chunk in _shown(tts.utter(words, speaker, stream=stream, **options)):
-            first = first or time.perf_counter() - begun
+            first = first or time.perf_counter() - started
             seconds += len(chunk.samples) / SAMPLE_RATE
             sink.write(encoder.push(chunk.samples))
             sink.flush()
         sink.write(encoder.finish())
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - started
     where = "standard output" if output == "-" else output
     note.print(
         f"{seconds:.2f} s of speech to {where}: first audio after {1000 * first:.0f} ms, "

@@ -24,7 +24,7 @@ from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.serve import serve
 from cosyserve.settings import Settings
 from cosyserve.text import byte_tokenizer
-from cosyserve.text.number_process import NumberReader
+from cosyserve.text.number_process import NumberProcess
 from cosyserve.text.numbers import Reader
 from cosyserve.voices.store import open_store
 from tests.engine.mocks import CONFIG, VOICE, CountingLM, Humming, HummingToken2Wav
@@ -61,7 +61,7 @@ def plan(request: SpeechRequest, read: Reader) -> list[Utterance]:
 class PacedEngine(LocalEngine):
     def __init__(self) -> None:
         self.model = ModelInfo("paced", VOICE.family, "", False, {"default": VOICE})
-        self._numbers = NumberReader()
+        self._numbers = NumberProcess()
         scheduler = Scheduler(
             PacedLM(SLOTS),
             PacedToken2Wav(),  # type: ignore[arg-type]

@@ -22,9 +22,9 @@ def served(home: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[st
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     try:
-        found = LISTENING.search(process.stdout.readline())
-        assert found, "the server did not start"
-        yield found.group(1), process
+        address = LISTENING.search(process.stdout.readline())
+        assert address, "the server did not start"
+        yield address.group(1), process
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=30)

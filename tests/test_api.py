@@ -38,6 +38,6 @@ def test_importing_the_package_imports_no_torch() -> None:
     assert not {"torch", "numpy", "onnx"} & modules_after("import cosyserve")
 
 
-@pytest.mark.parametrize("room", ["contracts", "audio", "settings", "cli"])
+@pytest.mark.parametrize("room", ["contracts", "audio", "settings", "cli", "server"])
 def test_rooms_of_the_gateway_import_no_torch(room: str) -> None:
     assert "torch" not in modules_after(f"import cosyserve.{room}")

@@ -16,6 +16,7 @@ HOUSE = [
     {"__main__"},
     {"cli"},
     {"doctor"},
+    {"server"},
     {"deploy"},
     {"bench"},
     {"gateway"},
@@ -29,7 +30,7 @@ HOUSE = [
     {"audio"},
     {"settings"},
     {"contracts"},
-    {"errors"},
+    {"errors", "version"},
 ]
 WINGS = {
     "engine": [
@@ -63,7 +64,7 @@ def imports(file: Path) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name for name in names if name.startswith("cosyserve.")} - {"cosyserve.__version__"}
+    return {name for name in names if name.startswith("cosyserve.")}
 
 
 def climbs(folder: Path, floors: list[set[str]]) -> list[str]:

@@ -2,40 +2,60 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from cosyserve.cli.serve import serve
 from cosyserve.errors import InputError
-from cosyserve.settings import PREFIX, Settings
+from cosyserve.settings import PREFIX, Settings, option_name, variable
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
-ROW = re.compile(r"^\|(.*?`COSYSERVE_.*?)\|(.*?)\|", re.MULTILINE)
+ROW = re.compile(r"^\| `(COSYSERVE_\w+)` \|(.*?)\|(.*?)\|(.*?)\|$", re.MULTILINE)
 
 
-def documented() -> dict[str, str]:
-    return {
-        name: default.strip("` ")
-        for names, default in ROW.findall(PAGE.read_text("utf-8"))
-        for name in re.findall(r"`(\w+)`", names)
-    }
+class Row(NamedTuple):
+    option: str
+    default: str
+    meaning: str
+
+
+def documented() -> dict[str, Row]:
+    rows = ROW.findall(PAGE.read_text("utf-8"))
+    return {name: Row(*(cell.strip() for cell in cells)) for name, *cells in rows}
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
     page = documented()
     for name, field in Settings.model_fields.items():
-        said = page.pop(PREFIX + name.upper())
+        written = page.pop(variable(name)).default.strip("`")
         default = field.default
         if isinstance(default, Path):
-            assert Path(said).expanduser() == default
+            assert Path(written).expanduser() == default
         elif isinstance(default, int | float):
-            assert float(said) == default
+            assert float(written) == default
         elif isinstance(default, str):
-            assert said == default
+            assert written == default
         else:
-            assert said == default.get_secret_value()
+            assert written == default.get_secret_value()
     assert page == {}
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_the_page_says_what_the_setting_says(name: str) -> None:
+    description = " ".join((Settings.model_fields[name].description or "").split())
+    assert documented()[variable(name)].meaning == description
+    assert re.match(r"(The|What) .*\.$", description)
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_the_page_names_the_option_of_the_setting(name: str) -> None:
+    option = "api_key" if name == "api_keys" else name
+    is_option = option in inspect.signature(serve).parameters
+    assert documented()[variable(name)].option == (f"`{option_name(option)}`" if is_option else "")
 
 
 @pytest.mark.parametrize(
@@ -48,12 +68,23 @@ def test_every_setting_is_documented_with_its_default() -> None:
         ("MAX_REQUEST_SECONDS", "-1"),
     ],
 )
-def test_nonsense_names_its_variable(
+def test_nonsense_names_its_variable_or_its_option(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with pytest.raises(InputError, match=f"^--{name.lower().replace('_', '-')}: ") as option:
+        Settings.read(**{name.lower(): value})
     monkeypatch.setenv(PREFIX + name, value)
-    with pytest.raises(InputError, match=PREFIX + name):
-        Settings.read()
+    with pytest.raises(InputError, match=f"^{PREFIX + name}: ") as environment:
+        Settings.read(model="test")
+    assert str(option.value).partition(": ")[2] == str(environment.value).partition(": ")[2]
+
+
+def test_an_option_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSYSERVE_PORT", "http")
+    monkeypatch.setenv("COSYSERVE_HOST", "::1")
+    settings = Settings.read(port=0, host=None, model="")
+    assert (settings.port, settings.host) == (0, "::1")
+    assert settings.options == {"port"}
 
 
 def test_keys_are_read_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

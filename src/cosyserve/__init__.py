@@ -8,12 +8,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from cosyserve.version import __version__
+
 if TYPE_CHECKING:
     from cosyserve.contracts import AudioChunk, Mode, Sampling, SpeechRequest, Voice
     from cosyserve.engine.tts import TTS, load
     from cosyserve.errors import CosyError
-
-__version__ = "0.1.0"
 
 __all__ = [
     "TTS",

@@ -1,7 +1,4 @@
-"""What `cosyserve doctor` finds: this machine, the model folder, what is missing, what to do.
-
-Knows no terminal: findings in, findings out.
-"""
+"""What `cosyserve doctor` finds: this machine, the model folder, what is missing, what to do."""
 
 from __future__ import annotations
 
@@ -19,41 +16,48 @@ ENCODERS = {AudioFormat.MP3: "libmp3lame", AudioFormat.OPUS: "libopus", AudioFor
 
 @dataclass(frozen=True)
 class Finding:
-    what: str
+    """A part of the machine or of the model folder, and what to do where it is not good."""
+
+    name: str
     detail: str
     good: bool | None = None  # None: just a fact
     advice: str = ""
 
 
 def examine(model: str) -> list[Finding]:
+    """The findings of this machine and of a model folder."""
     return [*_machine(), *_packages(), *_codecs(), *_model(model)]
 
 
 def _machine() -> list[Finding]:
     import torch
 
-    found = [
+    findings = [
         Finding("python", platform.python_version()),
         Finding("cpu", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
     ]
     for index in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(index)
         free, total = (number / 2**30 for number in torch.cuda.mem_get_info(index))
-        found.append(Finding(f"cuda:{index}", f"{card.name}, {free:.1f} of {total:.1f} GiB free"))
+        findings.append(
+            Finding(f"cuda:{index}", f"{card.name}, {free:.1f} of {total:.1f} GiB free")
+        )
     if not torch.cuda.device_count():
         build = torch.version.cuda or "CPU-only"
-        found.append(Finding("gpu", f"none that torch ({build} build) can use: running on the CPU"))
-    return found
+        findings.append(
+            Finding("gpu", f"none that torch ({build} build) can use: running on the CPU")
+        )
+    return findings
 
 
 def _packages() -> list[Finding]:
-    found = []
+    findings = []
     for name in PACKAGES:
         try:
-            found.append(Finding(name, version(name), good=True))
+            findings.append(Finding(name, version(name), good=True))
         except PackageNotFoundError:
-            found.append(Finding(name, "not installed", False, f"pip install {name}"))
-    return found
+            findings.append(Finding(name, "not installed", False, f"pip install {name}"))
+    return findings
 
 
 def _codecs() -> list[Finding]:
@@ -85,14 +89,14 @@ def _model(name: str) -> list[Finding]:
         parts = published.read(model_folder(name))
     except CosyError as error:
         return [Finding("model", name, False, str(error))]
-    found = [Finding("model", f"{name}: {parts.config.name}", True)]
+    findings = [Finding("model", f"{name}: {parts.config.name}", True)]
     for part in MODULES:
         kind = "torch" if part in parts.states else "onnxruntime" if part in parts.onnx else ""
         size = sum(t.numel() * t.element_size() for t in parts.states.get(part, {}).values())
         detail = f"{kind}, {size / 2**20:.0f} MiB" if size else kind or "not in the folder"
-        found.append(Finding(part, detail, bool(kind), "" if kind else _ADVICE[part]))
+        findings.append(Finding(part, detail, bool(kind), "" if kind else _ADVICE[part]))
     voices = ", ".join(file.stem for file in parts.voices) or "none shipped"
-    return [*found, Finding("voices", voices)]
+    return [*findings, Finding("voices", voices)]
 
 
 _JOIN = "join another folder's with `cosyserve prepare DIR OTHER_DIR --out NATIVE`"

@@ -1,99 +1,152 @@
-"""Every setting once, with its environment name (COSYSERVE_...).
+"""Every setting once, with its environment name (COSYSERVE_...) and its meaning.
 
-Knows no room that uses it. A command-line option overrides the environment.
+A command-line option goes before the environment.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, PrivateAttr, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from cosyserve.contracts import MAX_WAIT_SECONDS, MAX_WAITING, VOICE_CACHE_BYTES
 from cosyserve.errors import InputError
 
 PREFIX = "COSYSERVE_"
 
 
+class Dtype(StrEnum):
+    AUTO = "auto"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+    INT8 = "int8"
+
+
+class Profile(StrEnum):
+    LATENCY = "latency"
+    THROUGHPUT = "throughput"
+
+
 class Settings(BaseSettings):
+    """What the environment and the command line say."""
+
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, extra="ignore", use_attribute_docstrings=True
     )
 
     model: str = "nano"
-    """A model folder, `nano` (small, English, ours) or `test` (random weights, not speech)."""
+    """The model: a folder, `nano` (small, English, in the package) or `test` (random weights, not
+    speech)."""
     home: Path = Path.home() / ".cosyserve"
-    """Where voices and downloaded models are kept."""
+    """The folder that keeps voices and downloaded models."""
     voice_store: str = ""
-    """Where voices are kept: a folder, `redis://…`, `rediss://…` or `unix://…`; empty is `voices`
-    in the home."""
+    """The place that keeps voices: a folder, `redis://…`, `rediss://…` or `unix://…`; if empty, the
+    folder `voices` in the home."""
     engine: str = ""
-    """Who computes: empty for workers here, or `triton://HOST:8001[,HOST:8001…]`."""
+    """The Triton servers that compute, as `triton://HOST:8001[,HOST:8001…]`; if empty, workers on
+    this machine compute."""
     device: str = "auto"
-    """`auto`, `cpu`, `cuda` or `cuda:N`."""
+    """The device that computes: `auto`, `cpu`, `cuda` or `cuda:N`."""
     lm_device: str = ""
-    """Of the LM alone; goes with `token2wav_device`, and makes two processes of a worker."""
+    """The device of the LM, if flow and vocoder have one of their own; a worker is two processes
+    then."""
     token2wav_device: str = ""
-    """Of flow and vocoder alone."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = "auto"
-    """Precision of LM and flow; `auto` is bfloat16 on a GPU, and on a CPU what the folder holds;
-    `int8` is bfloat16 with the LM's weights in eight bits where few sessions speak, for a GPU."""
+    """The device of flow and vocoder, if the LM has one of its own."""
+    dtype: Dtype = Dtype.AUTO
+    """The precision of LM and flow: `auto` (`bfloat16` on a GPU, on a CPU as stored), `float32`,
+    `bfloat16`, `float16` or `int8` (for a GPU: `bfloat16`, with the LM's weights in eight bits
+    where one or two sessions speak)."""
     threads: int = Field(default=0, ge=0)
-    """CPU threads of torch; 0 = as many as torch likes."""
+    """The number of CPU threads that torch uses; 0 lets torch choose."""
 
     host: str = "127.0.0.1"
-    """Where the server listens; set keys before you open it to a network."""
+    """The address that the server listens on; set keys before you open it to a network."""
     port: int = Field(default=8080, ge=0, le=65535)
-    """0 takes a free one."""
+    """The port that the server listens on; 0 takes a free one."""
     api_keys: SecretStr = SecretStr("")
-    """Keys that clients must send, separated by commas; empty: anybody may ask."""
+    """The keys, separated by commas, one of which clients must send; if empty, anybody may ask."""
 
-    profile: Literal["latency", "throughput"] = "latency"
-    """What a GPU is tuned for: few listeners who hear soon, or as many as it can serve."""
+    profile: Profile = Profile.LATENCY
+    """What a GPU is tuned for: `latency` (few listeners who hear soon) or `throughput` (as many as
+    it can serve)."""
     slots: int = Field(default=0, ge=0)
-    """Requests that a worker computes at once; 0: 8 on a CPU, what the profile has on a GPU."""
-    waiting: int = Field(default=64, ge=0)
-    """Requests that may wait for a worker; beyond, they are refused with 429."""
-    max_wait_seconds: float = Field(default=1.0, gt=0)
-    """That a request may have to wait for a worker, by the pace of those before it; beyond, it is
-    refused with 429."""
-    voice_cache_bytes: int = Field(default=64 << 20, ge=0)
-    """Voices that a process keeps in memory; the least recently used go first."""
+    """The number of requests that a worker computes at once; 0 means 8 on a CPU, and what the
+    profile has on a GPU."""
+    waiting: int = Field(default=MAX_WAITING, ge=0)
+    """The number of requests that may wait for a worker; more are refused with 429."""
+    max_wait_seconds: float = Field(default=MAX_WAIT_SECONDS, gt=0)
+    """The longest time that a request may have to wait for a worker, judged by the pace of those
+    before it; a request that would wait longer is refused with 429."""
+    voice_cache_bytes: int = Field(default=VOICE_CACHE_BYTES, ge=0)
+    """The memory that each process has for voices; the least recently used ones are dropped
+    first."""
 
     max_requests: int = Field(default=512, ge=1)
-    """Requests inside the server at once; beyond, they are refused with 429."""
+    """The number of requests inside the server at once; more are refused with 429."""
     max_requests_per_key: int = Field(default=512, ge=1)
-    """Requests with the same key inside the server at once; beyond, they are refused with 429."""
+    """The number of requests with the same key inside the server at once; more are refused with
+    429."""
     max_connections: int = Field(default=1024, ge=1)
-    """WebSockets that are open at once; beyond, they are refused with 429."""
+    """The number of WebSockets that are open at once; more are refused with 429."""
     max_idle_seconds: float = Field(default=20.0, gt=0)
-    """Until a WebSocket's first message, and from one piece of its text to the next."""
+    """The longest time until a WebSocket's first message, and from one piece of its text to the
+    next."""
     max_body_bytes: int = Field(default=16 << 20, ge=1024)
-    """Of a request's body, recordings included."""
+    """The largest body of a request and the largest message of a WebSocket, recordings included;
+    a larger one is refused with 413."""
     max_input_characters: int = Field(default=4096, ge=1)
-    """Of a text to speak."""
+    """The longest text of a request, in characters; a longer one is refused with 400."""
     max_request_seconds: float = Field(default=600.0, gt=0)
-    """Of one request, its client's slowness included."""
+    """The longest time of a request, its client's slowness included; a longer one ends with 408 or
+    504."""
     shutdown_seconds: float = Field(default=30.0, ge=0)
-    """That running requests have left after SIGTERM."""
+    """The time that running requests have left after SIGTERM."""
+
+    _options: frozenset[str] = PrivateAttr(frozenset())
+
+    @property
+    def options(self) -> frozenset[str]:
+        """The names of the settings that the command line gave."""
+        return self._options
 
     @property
     def voices(self) -> str:
-        """A folder or a URL."""
+        """The folder or the URL that keeps voices."""
         return self.voice_store or str(self.home / "voices")
 
     @property
     def keys(self) -> list[str]:
-        given = self.api_keys.get_secret_value().split(",")
-        return [key.strip() for key in given if key.strip()]
+        keys = self.api_keys.get_secret_value().split(",")
+        return [key.strip() for key in keys if key.strip()]
 
     @classmethod
-    def read(cls) -> Settings:
-        """What the environment says; what it says wrongly is one clear error."""
+    def read(cls, **options: Any) -> Settings:
+        """The settings of the environment, with the options of a command line before it.
+
+        An option that is None or empty was not given. A value that makes no sense is one error,
+        which names the option or the variable.
+        """
+        options = {name: value for name, value in options.items() if value not in (None, "")}
         try:
-            return cls()
+            settings = cls(**options)
         except ValidationError as error:
             first = error.errors()[0]
-            name = f"{PREFIX}{first['loc'][0]}".upper()
-            raise InputError(f"{name}: {first['msg']}") from error
+            name = str(first["loc"][0])
+            place = option_name(name) if name in options else variable(name)
+            raise InputError(f"{place}: {first['msg']}") from error
+        settings._options = frozenset(options)
+        return settings
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"{PREFIX}{name}".upper()
+
+
+def option_name(name: str) -> str:
+    """The command-line option of a setting."""
+    return f"--{name.replace('_', '-')}"

@@ -159,11 +159,11 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
 
 class Endless(io.RawIOBase):
     def __init__(self, beginning: bytes) -> None:
-        self.beginning, self.given = beginning, 0
+        self.beginning, self.bytes_read = beginning, 0
 
     def read(self, size: int = -1) -> bytes:
         piece, self.beginning = self.beginning or bytes(size), b""
-        self.given += len(piece)
+        self.bytes_read += len(piece)
         return piece
 
 
@@ -171,7 +171,7 @@ def test_bytes_are_counted_while_reading() -> None:
     stream = Endless(FILES["wav"])
     with pytest.raises(AudioError, match="larger than 100000 bytes"):
         decode(stream, max_bytes=100_000)
-    assert stream.given < 300_000
+    assert stream.bytes_read < 300_000
     with pytest.raises(AudioError, match="larger than 100 bytes"):
         decode(FILES["wav"], max_bytes=100)
 

@@ -81,8 +81,8 @@ def test_the_sound_survives_and_stays_where_it_was(
     audio_format: AudioFormat, delay: int, error: float
 ) -> None:
     samples = speech_like(24_000)
-    heard = decoded(encode(samples, audio_format), audio_format)[delay : delay + len(samples)]
-    assert np.sqrt(np.mean((heard - samples) ** 2)) < error
+    sound = decoded(encode(samples, audio_format), audio_format)[delay : delay + len(samples)]
+    assert np.sqrt(np.mean((sound - samples) ** 2)) < error
 
 
 @pytest.mark.parametrize("out_rate", [8000, 24000, 48000])
@@ -131,14 +131,14 @@ def test_nothing_said_is_no_error(audio_format: AudioFormat) -> None:
 @pytest.mark.parametrize("audio_format", [f for f in AudioFormat if f is not AudioFormat.MULAW])
 def test_loud_samples_are_clipped_not_wrapped(audio_format: AudioFormat) -> None:
     loud = 9 * speech_like(12_000)
-    heard = decoded(encode(loud, audio_format), audio_format)
+    sound = decoded(encode(loud, audio_format), audio_format)
     clipped = decoded(encode(np.clip(loud, -1, 1), audio_format), audio_format)
-    assert np.array_equal(heard, clipped)
+    assert np.array_equal(sound, clipped)
 
 
 def test_mulaw_clips_behind_its_resampler() -> None:
-    heard = decoded(encode(np.full(12_000, 3.0, np.float32), AudioFormat.MULAW), AudioFormat.MULAW)
-    assert heard[100:-100].min() > 0.98
+    sound = decoded(encode(np.full(12_000, 3.0, np.float32), AudioFormat.MULAW), AudioFormat.MULAW)
+    assert sound[100:-100].min() > 0.98
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from rich.console import Console, RenderableType
 
-from cosyserve import __version__
 from cosyserve.bench.client import Endpoint
 from cosyserve.bench.figures import figures
 from cosyserve.bench.items import HubDataset, Manifest, Sentences, Source
@@ -22,6 +21,7 @@ from cosyserve.bench.report import BenchOptions, Report, read_baseline, this_hos
 from cosyserve.bench.sample import Failure, Sample
 from cosyserve.bench.table import baseline_table, main_figures, ratios, run_table
 from cosyserve.errors import InputError
+from cosyserve.version import __version__
 
 SERVED = (
     Sample("a", 0.0, 1.0, (Arrival(0.2, 0.5), Arrival(0.6, 0.5))),

@@ -24,9 +24,9 @@ def cosyserve(
         monkeypatch.setattr(sys, "argv", ["cosyserve", "client", *words])
         with pytest.raises(SystemExit) as ended:
             main()
-        told = capfd.readouterr()
-        assert ended.value.code == status, told.err
-        return told.out + told.err
+        output = capfd.readouterr()
+        assert ended.value.code == status, output.err
+        return output.out + output.err
 
     noise = np.random.default_rng(0).standard_normal(24_000).astype(np.float32) * 0.1
     (tmp_path / "me.wav").write_bytes(encode(noise, AudioFormat.WAV))
@@ -36,20 +36,20 @@ def cosyserve(
 
 
 def test_http(tmp_path: Path, cosyserve: Command, scripted_triton: Scripted) -> None:
-    told = cosyserve(
+    output = cosyserve(
         *("http", "--server-url", scripted_triton.http, "--model-name", OFFLINE),
         *("--reference-audio", "me.wav", "--reference-text", "Words."),
         *("--target-text", script(samples=4800), "--output-audio", "said.wav"),
     )
-    assert "0.20 s of speech to said.wav" in told
+    assert "0.20 s of speech to said.wav" in output
     assert len(decode(tmp_path / "said.wav").samples) == 4800
 
 
 def test_http_tells_what_a_streaming_model_needs(
     cosyserve: Command, scripted_triton: Scripted
 ) -> None:
-    told = cosyserve("http", "--server-url", scripted_triton.http, status=2)
-    assert "decoupled" in told
+    output = cosyserve("http", "--server-url", scripted_triton.http, status=2)
+    assert "decoupled" in output
 
 
 def port(triton: Scripted) -> list[str]:
@@ -72,12 +72,12 @@ def test_grpc_a_manifest(
     lines = [f"item{n}|Words.|me.wav|{script(chunks=2, samples=2400)}" for n in range(5)]
     (tmp_path / "list.txt").write_text("\n".join(lines))
     model = OFFLINE if mode == "offline" else "cosyvoice2"
-    told = cosyserve(
+    output = cosyserve(
         *("grpc", "--server-addr", "localhost", *port(scripted_triton), "--model-name", model),
         *("--num-tasks", "2", "--mode", mode, "--manifest-path", "list.txt", "--log-dir", "log"),
         *("--log-interval", "1", "--chunk-overlap-duration", "0.1", "--compute-wer"),
     )
-    assert "first audio" in told
+    assert "first audio" in output
     files = {file.name for file in (tmp_path / "log").iterdir()}
     assert files == {
         *(f"item{n}.wav" for n in range(5)),
@@ -90,18 +90,18 @@ def test_grpc_a_manifest(
 
 
 def test_grpc_a_run_that_fails_is_told(cosyserve: Command, scripted_triton: Scripted) -> None:
-    told = cosyserve("grpc", *port(scripted_triton), "--target-text", "Hi.", status=1)
-    assert "failure" in told
+    output = cosyserve("grpc", *port(scripted_triton), "--target-text", "Hi.", status=1)
+    assert "failure" in output
 
 
 def test_a_dataset_needs_a_package(
     cosyserve: Command, scripted_triton: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    told = cosyserve("grpc", *port(scripted_triton), "--split-name", "test_zh", status=2)
-    assert "pip install datasets" in told
+    output = cosyserve("grpc", *port(scripted_triton), "--split-name", "test_zh", status=2)
+    assert "pip install datasets" in output
 
 
 def test_nobody_there(cosyserve: Command) -> None:
-    told = cosyserve("grpc", "--server-port", "1", "--target-text", "Hi.", status=2)
-    assert "no server answers" in told
+    output = cosyserve("grpc", "--server-port", "1", "--target-text", "Hi.", status=2)
+    assert "no server answers" in output

@@ -1,7 +1,7 @@
 """Compares the text front end with strings that the original front end gave.
 
-Two questions: with every mend switched off, is each result the original's? And where does the
-default front end differ on purpose, by which mends? Knows the file's format, no file's place.
+Two questions: with every fix switched off, is each result the original's? And where does the
+default front end differ on purpose, by which fixes?
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cosyserve.text import Mend, Mends, TextTokenizer, segments, spoken_text
+from cosyserve.text import Fix, Fixes, TextTokenizer, segments, spoken_text
 from cosyserve.text.language import Language
 from cosyserve.text.numbers import Reader, read_numbers
-from cosyserve.text.split import DEFAULT_LIMITS, Length, Limits, split
+from cosyserve.text.split import DEFAULT_LIMITS, Length, SegmentLimits, split
 
-FAITHFUL: Mends = frozenset()
+FAITHFUL: Fixes = frozenset()
 DEFAULT_FIELDS = ("segments_wetext", "normalized_wetext")  # what the default front end answers
 _SHOWN = 60  # characters of a string in a report
 
@@ -26,7 +26,7 @@ class Difference(NamedTuple):
     field: str
     golden: Any
     ours: Any
-    mends: tuple[Mend, ...] = ()
+    fixes: tuple[Fix, ...] = ()
 
     def __str__(self) -> str:
         """Golden and ours around the first character that differs."""
@@ -52,22 +52,22 @@ def _as_written(text: str, language: Language) -> str:
     return text
 
 
-def _normalised(text: str, read: Reader, mends: Mends) -> str:
+def _normalised(text: str, read: Reader, fixes: Fixes) -> str:
     # The original splits even when only the text is asked for, and fails when splitting fails.
-    segments(text, len, read=read, mends=mends)
-    return spoken_text(text, read=read, mends=mends)
+    segments(text, len, read=read, fixes=fixes)
+    return spoken_text(text, read=read, fixes=fixes)
 
 
-def _fields(length: Length, mends: Mends) -> dict[str, Callable[[str], Any]]:
+def _fields(length: Length, fixes: Fixes) -> dict[str, Callable[[str], Any]]:
     return {
-        "segments_none": lambda t: segments(t, length, read=_as_written, mends=mends),
-        "normalized_none": lambda t: _normalised(t, _as_written, mends),
-        "segments_wetext": lambda t: segments(t, length, mends=mends),
-        "normalized_wetext": lambda t: _normalised(t, read_numbers, mends),
-        "split_zh": lambda t: split(t, wide=True, length=len, mends=mends),
-        "split_en": lambda t: split(t, wide=False, length=length, mends=mends),
+        "segments_none": lambda t: segments(t, length, read=_as_written, fixes=fixes),
+        "normalized_none": lambda t: _normalised(t, _as_written, fixes),
+        "segments_wetext": lambda t: segments(t, length, fixes=fixes),
+        "normalized_wetext": lambda t: _normalised(t, read_numbers, fixes),
+        "split_zh": lambda t: split(t, wide=True, length=len, fixes=fixes),
+        "split_en": lambda t: split(t, wide=False, length=length, fixes=fixes),
         "split_zh_comma_30_20_5": lambda t: split(
-            t, wide=True, length=len, limits=Limits(30, 20, 5), at_commas=True, mends=mends
+            t, wide=True, length=len, limits=SegmentLimits(30, 20, 5), at_commas=True, fixes=fixes
         ),
     }
 
@@ -100,18 +100,18 @@ def verify_text(path: Path, length: Length) -> tuple[int, int, list[Difference]]
     return len(compared), len(results) - len(compared), mistakes
 
 
-def mended_text(path: Path, length: Length) -> list[Difference]:
-    """The strings that the default front end speaks differently, with the mends that do it."""
-    mends = list(Mend)
-    stages = [_fields(length, frozenset(mends[:n])) for n in range(len(mends) + 1)]
+def fixed_text(path: Path, length: Length) -> list[Difference]:
+    """The strings that the default front end speaks differently, with the fixes that do it."""
+    fixes = list(Fix)
+    stages = [_fields(length, frozenset(fixes[:n])) for n in range(len(fixes) + 1)]
     differences = []
     for item in _items(path):
         for field in DEFAULT_FIELDS:
             results = [_result(stage[field], item["text"]) for stage in stages]
             if TokensNeededError not in results and results[-1] != item[field]:
-                # Mends are added one after another; those that change the result have fired.
-                pairs = zip(mends, results, results[1:], strict=False)
-                fired = tuple(mend for mend, before, after in pairs if before != after)
+                # Fixes are added one after another; those that change the result have fired.
+                pairs = zip(fixes, results, results[1:], strict=False)
+                fired = tuple(fix for fix, before, after in pairs if before != after)
                 differences.append(Difference(item["text"], field, item[field], results[-1], fired))
                 break
     return differences
@@ -135,10 +135,10 @@ def text_result(path: Path, tokenizer: Path | None) -> tuple[str, str]:
         for mistake in mistakes:
             print(f"    {mistake.field} of {mistake.text[:_SHOWN]!r}: {mistake}")
         return "FAIL", f"{len(mistakes)} of {compared} fields differ"
-    mended = mended_text(path, length)
-    for change in mended:
-        print(f"    {', '.join(mend.name for mend in change.mends)}: {change}")
-    detail = f"{compared} fields equal, {len(mended)} strings mended by default"
+    changes = fixed_text(path, length)
+    for change in changes:
+        print(f"    {', '.join(fix.name for fix in change.fixes)}: {change}")
+    detail = f"{compared} fields equal, {len(changes)} strings fixed by default"
     return "ok", detail + (f", {unknown} fields need --tokenizer" if unknown else "")
 
 

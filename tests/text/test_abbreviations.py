@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.text.abbreviations import spoken_words
+from cosyserve.text.abbreviations import ABBREVIATIONS, Abbreviation, expand_abbreviations
+from cosyserve.text.split import ends_in_abbreviation
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "spoken"),
     [
         ("Call me, e.g. after lunch.", "Call me, for example after lunch."),
         ("E.g., apples, i.e. food", "for example, apples, that is food"),
@@ -27,17 +28,29 @@ from cosyserve.text.abbreviations import spoken_words
         ("", ""),
     ],
 )
-def test_abbreviations_are_read_as_words_and_letters(written: str, said: str) -> None:
-    assert spoken_words(written) == said
+def test_abbreviations_are_read_as_words_and_letters(written: str, spoken: str) -> None:
+    assert expand_abbreviations(written) == spoken
 
 
 @given(st.lists(st.sampled_from(["Dr.", "Wu", "U.S.", "etc.", "I", "AM", "St.", "e.g.,", "A."])))
 def test_a_word_is_read_the_same_beside_any_other(words: list[str]) -> None:
-    assert spoken_words(" ".join(words)) == " ".join(map(spoken_words, words))
+    assert expand_abbreviations(" ".join(words)) == " ".join(map(expand_abbreviations, words))
 
 
 @given(st.from_regex(r"([A-Z]?[a-z]{1,9}[,!?]? ){0,8}", fullmatch=True))
 def test_plain_words_stay(text: str) -> None:
     known = {"vs", "etc", "dr", "mr", "mrs", "ms"}
     words = [word for word in text.split() if word.strip(",!?").lower() not in known]
-    assert spoken_words(" ".join(words)) == " ".join(words)
+    assert expand_abbreviations(" ".join(words)) == " ".join(words)
+
+
+@pytest.mark.parametrize("entry", ABBREVIATIONS, ids=lambda entry: entry.written)
+def test_an_entry_of_the_table_is_read_and_ends_no_sentence(entry: Abbreviation) -> None:
+    text = f"so {entry.written}. on"
+    assert ends_in_abbreviation(text, text.index(". on")) is not entry.may_end_sentence
+    if entry.words:
+        dot = "." if entry.keeps_dot else ""
+        assert expand_abbreviations(text) == f"so {entry.words}{dot} on"
+        assert (expand_abbreviations(entry.written) == entry.words) is (
+            "." in entry.written or not entry.needs_dot
+        )

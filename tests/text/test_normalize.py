@@ -76,5 +76,5 @@ def test_marked_up_text_is_untouched() -> None:
         ("GPT-4", "GPT negative four "),
     ],
 )
-def test_without_mends_it_is_the_original(text: str, original: str) -> None:
-    assert spoken_text(text, mends=frozenset()) == original
+def test_without_fixes_it_is_the_original(text: str, original: str) -> None:
+    assert spoken_text(text, fixes=frozenset()) == original

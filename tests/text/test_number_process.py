@@ -14,15 +14,15 @@ import pytest
 from cosyserve.errors import CosyError
 from cosyserve.text import number_process
 from cosyserve.text.language import Language
-from cosyserve.text.number_process import NumberReader
+from cosyserve.text.number_process import NumberProcess
 from cosyserve.text.numbers import read_numbers
 
 
 @pytest.fixture(scope="module")
-def reader() -> Iterator[NumberReader]:
-    found = NumberReader()
-    yield found
-    found.close()
+def reader() -> Iterator[NumberProcess]:
+    process = NumberProcess()
+    yield process
+    process.close()
 
 
 @pytest.mark.parametrize(
@@ -35,11 +35,11 @@ def reader() -> Iterator[NumberReader]:
         ("", Language.ENGLISH),
     ],
 )
-def test_it_reads_as_the_grammars_do(reader: NumberReader, text: str, language: Language) -> None:
+def test_it_reads_as_the_grammars_do(reader: NumberProcess, text: str, language: Language) -> None:
     assert reader(text, language) == read_numbers(text, language)
 
 
-def test_what_the_grammars_refuse_is_refused(reader: NumberReader) -> None:
+def test_what_the_grammars_refuse_is_refused(reader: NumberProcess) -> None:
     refused = "1\ud800"
     with pytest.raises(Exception) as here:  # noqa: PT011 - whatever it is, it is the same there
         read_numbers(refused, Language.ENGLISH)
@@ -49,7 +49,7 @@ def test_what_the_grammars_refuse_is_refused(reader: NumberReader) -> None:
     assert reader("12", Language.ENGLISH) == read_numbers("12", Language.ENGLISH)
 
 
-def test_a_killed_process_is_replaced_unseen(reader: NumberReader) -> None:
+def test_a_killed_process_is_replaced_unseen(reader: NumberProcess) -> None:
     reader("100", Language.ENGLISH)
     assert reader._process
     os.kill(reader._process.pid, signal.SIGKILL)
@@ -63,7 +63,7 @@ def test_a_number_that_kills_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(number_process, "_start", deadly)
     with pytest.raises(CosyError, match="write it in words"):
-        NumberReader()("7", Language.ENGLISH)
+        NumberProcess()("7", Language.ENGLISH)
 
 
 def test_a_number_that_takes_for_ever_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,12 +73,12 @@ def test_a_number_that_takes_for_ever_is_an_error(monkeypatch: pytest.MonkeyPatc
         )
 
     monkeypatch.setattr(number_process, "_start", stuck)
-    monkeypatch.setattr(number_process, "SECONDS", 0.05)
+    monkeypatch.setattr(number_process, "TIMEOUT_SECONDS", 0.05)
     with pytest.raises(CosyError, match="write it in words"):
-        NumberReader()("7", Language.ENGLISH)
+        NumberProcess()("7", Language.ENGLISH)
 
 
-def test_this_process_goes_on_meanwhile(reader: NumberReader) -> None:
+def test_this_process_goes_on_meanwhile(reader: NumberProcess) -> None:
     """The grammars themselves would hold Python's lock for 10 ms at a time."""
     numbers = [str(3000 + number) for number in range(40)]
     for language in (Language.ENGLISH, Language.CHINESE):
@@ -95,17 +95,17 @@ def test_this_process_goes_on_meanwhile(reader: NumberReader) -> None:
 
 
 def test_after_its_end_it_starts_nothing() -> None:
-    reader = NumberReader()
+    reader = NumberProcess()
 
-    def ask() -> None:
+    def read() -> None:
         with contextlib.suppress(CosyError):
             for number in range(4000, 4400):
                 reader(str(number), Language.ENGLISH)
 
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
     time.sleep(0.3)
     reader.close()
-    asking.join(2)
-    assert not asking.is_alive()
+    reading.join(10)
+    assert not reading.is_alive()
     assert reader._process is None

@@ -83,8 +83,8 @@ def test_what_is_no_english_is_left_out(reader: Pronouncer, tokenizer: TextToken
 @settings(deadline=None)
 @given(text=st.text(max_size=60))
 def test_any_text_can_be_read(text: str) -> None:
-    said = random_pronouncer()(text)
-    assert "  " not in said
+    phonemes = random_pronouncer()(text)
+    assert "  " not in phonemes
 
 
 @settings(deadline=None)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from cosyserve.text.sentences import sentences, sentences_later
+from cosyserve.text.sentences import sentences, sentences_async
 
 CASES: list[tuple[str, Sequence[str]]] = [
     ("", []),
@@ -37,13 +37,13 @@ def test_sentences_do_not_depend_on_the_pieces(
             yield text[place : place + step]
 
     async def collect() -> list[str]:
-        return [sentence async for sentence in sentences_later(pieces())]
+        return [sentence async for sentence in sentences_async(pieces())]
 
-    found = asyncio.run(collect())
-    assert found == expected
+    collected = asyncio.run(collect())
+    assert collected == expected
     cut = (text[place : place + step] for place in range(0, len(text), step))
     assert list(sentences(cut)) == expected
-    assert "".join(found) in ("", text)
+    assert "".join(collected) in ("", text)
 
 
 def test_a_sentence_does_not_wait_for_the_next_to_end() -> None:
@@ -57,11 +57,11 @@ def test_a_sentence_does_not_wait_for_the_next_to_end() -> None:
             closed.append(True)
 
     async def first() -> str:
-        found = sentences_later(pieces())
+        arriving = sentences_async(pieces())
         try:
-            return await anext(found)
+            return await anext(arriving)
         finally:
-            await found.aclose()
+            await arriving.aclose()
 
     assert asyncio.run(first()) == "This is a whole sentence."
     assert closed

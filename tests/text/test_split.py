@@ -2,18 +2,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.text.fixes import ALL_MENDS, Mend
-from cosyserve.text.split import DEFAULT_LIMITS, Limits, split
+from cosyserve.text.fixes import ALL_FIXES, Fix
+from cosyserve.text.split import DEFAULT_LIMITS, SegmentLimits, split
 
 TEXT = st.text(
     st.one_of(st.sampled_from("。？！，、.?!;:,\"”' 3.14aDr."), st.characters(codec="utf-8"))
 )
-SMALL = Limits(10, 5, 3)
+SMALL = SegmentLimits(10, 5, 3)
 
 
 def sentences(text: str, wide: bool) -> list[str]:
-    mends = ALL_MENDS - {Mend.LONG_PIECES}
-    return split(text, wide=wide, length=len, limits=Limits(1, 0, 0), mends=mends)
+    fixes = ALL_FIXES - {Fix.LONG_PIECES}
+    return split(text, wide=wide, length=len, limits=SegmentLimits(1, 0, 0), fixes=fixes)
 
 
 @given(TEXT, st.booleans(), st.booleans())
@@ -58,7 +58,7 @@ def test_packs_and_merges_the_last() -> None:
     assert [len(p) for p in split("短。" * 50, wide=True, length=len)] == [80, 20]
 
 
-def test_without_mends_it_fails_as_the_original_did() -> None:
+def test_without_fixes_it_fails_as_the_original_did() -> None:
     for text in ("", "。”好"):
         with pytest.raises(IndexError):
-            split(text, wide=True, length=len, mends=frozenset())
+            split(text, wide=True, length=len, fixes=frozenset())

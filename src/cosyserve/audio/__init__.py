@@ -1,6 +1,6 @@
 """Sound in and out: decode, resample, features, encode.
 
-Knows no torch, no model, no request, no server.
+It imports no torch, so that the gateway starts in a second.
 """
 
 from cosyserve.audio.decode import Audio, decode

@@ -1,8 +1,7 @@
 """Formats with a codec: flac, mp3, aac and opus, framed packet by packet.
 
 The codecs are FFmpeg's, reached through PyAV. No muxer is used, so that a packet leaves as soon
-as it exists and the number of decoded samples is ours to decide. Knows nothing of resampling or
-of clipping.
+as it exists and the number of decoded samples is ours to decide.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ class Codec:
         self._pending: Samples = (
             np.zeros(0, np.int16) if sample_format == "s16" else np.zeros(0, np.float32)
         )
-        self._given = 0  # packets
-        self.taken = 0  # samples
+        self._packets = 0  # that were encoded
+        self.samples = 0  # that were pushed
         self.frame: int = context.frame_size  # samples of a packet
         self.description = bytes(context.extradata or b"")
 
     def push(self, samples: Samples) -> list[bytes]:
         """Packets of the frames that these samples complete."""
-        self.taken += len(samples)
+        self.samples += len(samples)
         samples = np.concatenate([self._pending, samples])
         whole = len(samples) // self.frame * self.frame
         self._pending = samples[whole:].copy()
@@ -71,8 +70,8 @@ class Codec:
         return short + self._encode(None)
 
     def drain_padded(self, delay: int) -> list[bytes]:
-        """Packets of what is left, until `delay` samples of silence behind the end."""
-        due = -(-(self.taken + delay) // self.frame) - self._given
+        """Packets of what is left and of `delay` samples of silence behind it."""
+        due = -(-(self.samples + delay) // self.frame) - self._packets
         silence = np.zeros(self.frame - len(self._pending), np.float32)
         return (self.push(silence) + self._encode(None))[:due]
 
@@ -82,12 +81,12 @@ class Codec:
             frame = self._frame_from(samples[None], self._context.format.name, "mono")
             frame.sample_rate = self._context.sample_rate
         packets = [bytes(packet) for packet in self._context.encode(frame) if packet.size]
-        self._given += len(packets)
+        self._packets += len(packets)
         return packets
 
 
 class FlacStream:
-    """`length` in samples, for the header; None says that it isn't known yet."""
+    """Flac frames. `length` in samples is for the header; None: it isn't known yet."""
 
     def __init__(self, rate: int, length: int | None) -> None:
         self._codec = Codec("flac", "s16", rate)
@@ -107,7 +106,7 @@ class FlacStream:
 
 
 class Mp3Stream:
-    """Bare frames. Without a bit reservoir each stands alone, so that those which hold nothing
+    """Bare mp3 frames. Without a bit reservoir each stands alone, so that those which hold nothing
     but the codec's delay can be left out.
     """
 
@@ -125,9 +124,9 @@ class Mp3Stream:
         return self._join(self._codec.drain_padded(MP3_DELAY))
 
     def _join(self, packets: list[bytes]) -> bytes:
-        heard = packets[self._silent :]
-        self._silent -= len(packets) - len(heard)
-        return b"".join(heard)
+        audible = packets[self._silent :]
+        self._silent -= len(packets) - len(audible)
+        return b"".join(audible)
 
 
 class AacStream:
@@ -183,10 +182,10 @@ class OpusStream:
         return self._write(self._codec.push(samples))
 
     def finish(self) -> bytes:
-        heard = self._codec.taken * self._granules_per_sample
+        granules = self._codec.samples * self._granules_per_sample
         delay = self._pages.pre_skip // self._granules_per_sample
         *packets, last = self._codec.drain_padded(delay)
-        return self._write(packets) + self._pages.last_page(last, heard)
+        return self._write(packets) + self._pages.last_page(last, granules)
 
     def _write(self, packets: list[bytes]) -> bytes:
         return self._pages.pages(packets, self._codec.frame * self._granules_per_sample)

@@ -2,7 +2,7 @@
 
 What a file claims about itself is never believed: bytes are counted as they are read, samples
 as they are decoded. Only the demuxers and decoders listed here ever run, and none may open
-another file or address. Knows nothing of prompts, models or the rates they want.
+another file or address.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Speech to bytes: `encode` a whole signal, or an `Encoder` for one that is still being spoken.
 
-Checks, resamples and clips; how a format is written is the business of `linear` and
-`compressed`. Knows nothing of requests, files or sockets.
+Samples are checked, resampled and clipped here; `linear` and `compressed` write the formats.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Encoder:
         out_rate = output_rate(audio_format, out_rate)
         self._resampler = StreamResampler(rate, out_rate) if rate != out_rate else None
         self._length = length
-        self._taken = 0
+        self._samples = 0
         self._started = self._finished = False
         out_length = None if length is None else resampled_length(length, rate, out_rate)
         self._stream = _open_stream(audio_format, out_rate, out_length)
@@ -58,7 +57,7 @@ class Encoder:
             raise AudioError("samples must be finite numbers, found nan or inf")
         if self._finished:
             raise AudioError("this encoder is finished; open another for more samples")
-        self._taken += len(samples)
+        self._samples += len(samples)
         if self._resampler:
             samples = self._resampler.push(samples)
         return self._header() + self._stream.push(_clip(samples))
@@ -67,8 +66,8 @@ class Encoder:
         """The bytes that end the file."""
         if self._finished:
             raise AudioError("this encoder is already finished")
-        if self._length not in (None, self._taken):
-            raise AudioError(f"{self._length} samples were announced, {self._taken} came")
+        if self._length not in (None, self._samples):
+            raise AudioError(f"{self._length} samples were announced, {self._samples} came")
         self._finished = True
         rest = b""
         if self._resampler:

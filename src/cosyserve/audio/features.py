@@ -1,7 +1,7 @@
 """What the networks hear of a waveform: prompt mel, Whisper log-mel and Kaldi filter banks.
 
 Waves are float32 [n] in -1..1 at the rate that each function names. Spectra are computed in
-float64 and returned as float32. Knows nothing of files, of other rates or of the networks.
+float64 and returned as float32.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The formats that speech can leave in: names, media types, sample rates.
-
-Knows nothing of how any of them is encoded.
-"""
+"""The formats that speech can leave in: names, media types, sample rates."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ TELEPHONE_RATE = 8_000
 
 
 class AudioFormat(StrEnum):
-    """Always mono; PCM samples are 16-bit."""
+    """A format of mono speech; PCM samples are 16-bit."""
 
     WAV = "wav"
     FLAC = "flac"
@@ -47,14 +44,14 @@ CODED_RATES: dict[AudioFormat, tuple[int, ...]] = {
 }
 
 
-def output_rate(audio_format: AudioFormat, wanted: int | None = None) -> int:
-    """The rate to encode at: the wanted one if the format has it, else the format's usual one."""
-    if wanted is None:
+def output_rate(audio_format: AudioFormat, rate: int | None = None) -> int:
+    """The rate to encode at: `rate` if the format can have it, without one the format's own."""
+    if rate is None:
         return TELEPHONE_RATE if audio_format is AudioFormat.MULAW else SAMPLE_RATE
     rates = CODED_RATES.get(audio_format)
-    if rates and wanted not in rates:
+    if rates and rate not in rates:
         listed = ", ".join(map(str, sorted(rates)))
-        raise AudioError(f"{audio_format} can't be {wanted} Hz; choose one of {listed}")
-    if not MIN_RATE <= wanted <= MAX_RATE:
-        raise AudioError(f"sample rate must be {MIN_RATE}..{MAX_RATE} Hz, got {wanted}")
-    return wanted
+        raise AudioError(f"{audio_format} can't be {rate} Hz; choose one of {listed}")
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise AudioError(f"sample rate must be {MIN_RATE}..{MAX_RATE} Hz, got {rate}")
+    return rate

@@ -1,7 +1,4 @@
-"""Formats without a codec: 16-bit PCM, bare or as wav, and G.711 μ-law.
-
-Knows nothing of resampling, of clipping or of compressed formats.
-"""
+"""Formats without a codec: 16-bit PCM, bare or as wav, and G.711 μ-law."""
 
 from __future__ import annotations
 
@@ -56,7 +53,8 @@ class WavStream(PcmStream):
     """PCM behind a RIFF header. `length` in samples; None says that it isn't known yet."""
 
     def __init__(self, rate: int, length: int | None) -> None:
-        self._rate, self._length = rate, length
+        self._rate = rate
+        self._length = length
 
     def header(self) -> bytes:
         if self._length is None:

@@ -1,7 +1,4 @@
-"""Opus packets as Ogg pages (RFC 3533, RFC 7845).
-
-Knows nothing of how a packet is encoded.
-"""
+"""Opus packets as Ogg pages (RFC 3533, RFC 7845)."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from cosyserve import __version__
+from cosyserve.version import __version__
 
 GRANULES_PER_SECOND = 48_000  # whatever the rate that was encoded
 PAGE_HEADER = struct.Struct("<4sBBqIIIB")
@@ -23,9 +20,9 @@ MIRRORED_BITS = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
 class OpusPages:
-    """Numbers the pages of one stream and counts the samples that they end at.
+    """The pages of one stream, numbered, each with the count of samples at its end.
 
-    `head` is the OpusHead that the encoder made; its pre-skip is dropped by the player.
+    `head` is the OpusHead that the encoder made; a player drops the samples of its pre-skip.
     """
 
     def __init__(self, head: bytes) -> None:
@@ -41,7 +38,7 @@ class OpusPages:
         return self._write([self._head], 0, FIRST_PAGE) + self._write([tags], 0)
 
     def pages(self, packets: Sequence[bytes], granules_each: int) -> bytes:
-        """As few pages as hold these packets."""
+        """These packets, in as few pages as hold them."""
         pages = []
         waiting: list[bytes] = []
         segments = 0
@@ -57,9 +54,9 @@ class OpusPages:
             pages.append(self._write(waiting, self._granule))
         return b"".join(pages)
 
-    def last_page(self, packet: bytes, samples: int) -> bytes:
-        """The page that ends the stream: of all of it, `samples` at 48 kHz are to be heard."""
-        return self._write([packet], self.pre_skip + samples, LAST_PAGE)
+    def last_page(self, packet: bytes, granules: int) -> bytes:
+        """The page that ends the stream, `granules` long in all (samples at 48 kHz)."""
+        return self._write([packet], self.pre_skip + granules, LAST_PAGE)
 
     def _write(self, packets: Sequence[bytes], granule: int, flags: int = 0) -> bytes:
         lacing = b"".join(

@@ -2,7 +2,7 @@
 
 Reference audio goes through the filter that the models were trained behind, tap for tap; speech
 going out goes through soxr, which is steeper and works chunk by chunk. Both turn n samples into
-ceil(n * to / from). Knows nothing of files, codecs or features.
+ceil(n * to / from).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OUTPUTS_PER_BLOCK = 1 << 15  # bounds the memory of the gathered windows
 
 
 def resampled_length(length: int, from_rate: int, to_rate: int) -> int:
-    """Samples that `length` samples become."""
+    """The number of samples that `length` samples become."""
     return -(-length * to_rate // from_rate)
 
 
@@ -79,21 +79,21 @@ class StreamResampler:
 
         _check_rates(from_rate, to_rate)
         self.from_rate, self.to_rate = from_rate, to_rate
-        self._taken = self._given = 0
+        self._pushed = self._returned = 0  # samples
         self._stream = soxr.ResampleStream(from_rate, to_rate, 1, dtype="float32", quality="HQ")
 
     def push(self, samples: Floats, last: bool = False) -> Floats:
         """The next samples [n] in, those that became certain [m] out; `last` drains the rest."""
-        self._taken += len(samples)
+        self._pushed += len(samples)
         if last:  # soxr rounds the length to the nearest; silence behind the end lets it round up
             silence = np.zeros(ceil(self.from_rate / self.to_rate), np.float32)
             samples = np.concatenate([samples, silence])
         out: Floats = self._stream.resample_chunk(
             np.ascontiguousarray(samples, np.float32), last=last
         )
-        due = resampled_length(self._taken, self.from_rate, self.to_rate) - self._given
+        due = resampled_length(self._pushed, self.from_rate, self.to_rate) - self._returned
         out = out[:due]
-        self._given += len(out)
+        self._returned += len(out)
         return out
 
 

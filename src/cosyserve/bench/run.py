@@ -10,7 +10,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from cosyserve import __version__
 from cosyserve.audio.linear import BYTES_PER_SAMPLE, WavStream
 from cosyserve.bench.client import Endpoint
 from cosyserve.bench.figures import figures
@@ -20,6 +19,7 @@ from cosyserve.bench.sample import Sample
 from cosyserve.bench.triton import TritonEndpoint
 from cosyserve.contracts import SAMPLE_RATE
 from cosyserve.errors import CosyError, InputError
+from cosyserve.version import __version__
 
 
 async def run_bench(options: BenchOptions) -> Report:

@@ -1,7 +1,7 @@
 """The command `cosyserve`: options in, calls into the rooms, words for people out.
 
-Knows no model. Rooms are imported by the verb that needs them, so that `--help` is quick. Every
-error of ours is one line and exit code 2.
+Rooms are imported by the verb that needs them, so that `--help` is quick. Every error of ours is
+one line and exit code 2.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from cosyserve import __version__
 from cosyserve.cli.bench import bench
 from cosyserve.cli.client import client
 from cosyserve.cli.common import note
@@ -23,9 +22,12 @@ from cosyserve.cli.say import say
 from cosyserve.cli.serve import serve
 from cosyserve.cli.voice import voices
 from cosyserve.errors import CosyError
+from cosyserve.version import __version__
 
 EXTRAS = {  # packages that not everybody needs, and what brings them along
-    **dict.fromkeys(("fastapi", "msgspec", "prometheus_client", "redis", "uvicorn"), "server"),
+    **dict.fromkeys(
+        ("fastapi", "msgspec", "prometheus_client", "redis", "uvicorn", "uvloop"), "server"
+    ),
     **dict.fromkeys(("google", "grpc", "tritonclient"), "triton"),
     **dict.fromkeys(("httpx", "matplotlib"), "bench"),
 }
@@ -61,8 +63,8 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
-        wanted = f"pip install 'cosyserve[{EXTRAS[package]}]'"
-        note.print(f"[red]error:[/red] {package} is not installed: {escape(wanted)}")
+        command = f"pip install 'cosyserve[{EXTRAS[package]}]'"
+        note.print(f"[red]error:[/red] {package} is not installed: {escape(command)}")
         raise SystemExit(2) from None
     except BrokenPipeError:  # whoever read our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,7 +1,4 @@
-"""`cosyserve bench`: load on a speech server.
-
-Knows no figure.
-"""
+"""`cosyserve bench`: load on a speech server."""
 
 from __future__ import annotations
 
@@ -14,28 +11,45 @@ from rich.console import Console
 
 def bench(
     url: Annotated[
-        str, typer.Option(envvar="COSYSERVE_URL", help="Server; with or without /v1.")
+        str, typer.Option(envvar="COSYSERVE_URL", help="The server, with or without /v1.")
     ] = "http://localhost:8080",
-    model: Annotated[str, typer.Option(help="Model name to ask for.")] = "tts-1",
-    voice: Annotated[str, typer.Option(help="Voice to ask for.")] = "default",
-    api_key: Annotated[str, typer.Option(envvar="OPENAI_API_KEY", help="If it wants one.")] = "",
-    concurrency: Annotated[int, typer.Option(help="Closed loop: tasks at once.")] = 1,
-    rate: Annotated[float | None, typer.Option(help="Open loop: requests per second.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the open loop's arrivals.")] = 0,
-    requests: Annotated[int | None, typer.Option(help="Default: each item once.")] = None,
+    model: Annotated[str, typer.Option(help="The model to ask for.")] = "tts-1",
+    voice: Annotated[str, typer.Option(help="The voice to ask for.")] = "default",
+    api_key: Annotated[
+        str, typer.Option(envvar="OPENAI_API_KEY", help="The key to send, for a server with keys.")
+    ] = "",
+    concurrency: Annotated[
+        int, typer.Option(help="The number of requests at once, in a closed loop.")
+    ] = 1,
+    rate: Annotated[
+        float | None, typer.Option(help="The requests per second, in an open loop.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The seed of the open loop's arrivals.")] = 0,
+    requests: Annotated[
+        int | None, typer.Option(help="The number of requests; by default each text once.")
+    ] = None,
     language: Annotated[
-        str, typer.Option(help="Of the built-in sentences: en or zh. Default: both.")
+        str, typer.Option(help="The language of the built-in sentences, en or zh; by default both.")
     ] = "",
     manifest: Annotated[
-        Path | None, typer.Option(help="Lines of id|prompt_text|prompt_wav|target_text.")
+        Path | None,
+        typer.Option(help="A file of texts, in lines of id|prompt_text|prompt_wav|target_text."),
     ] = None,
-    dataset: Annotated[str | None, typer.Option(help="A Hugging Face dataset.")] = None,
-    split: Annotated[str, typer.Option(help="Of the dataset.")] = "test",
-    timeout: Annotated[float, typer.Option(help="Seconds for a whole request.")] = 120.0,
-    save_audio: Annotated[Path | None, typer.Option(help="Folder for the speech.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Report with raw samples.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="PNG.")] = None,
-    baseline: Annotated[Path | None, typer.Option(help="Earlier JSON to compare with.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="A dataset of texts, on Hugging Face.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split of the dataset.")] = "test",
+    timeout: Annotated[float, typer.Option(help="The seconds for a whole request.")] = 120.0,
+    save_audio: Annotated[
+        Path | None, typer.Option(help="The folder to write the speech to.")
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="The JSON file to write, with each request's figures.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="The PNG file to plot to.")] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="The JSON file of an earlier run to compare with.")
+    ] = None,
 ) -> None:
     """Put load on a speech server and report what its listeners hear."""
     import asyncio

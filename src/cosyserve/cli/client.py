@@ -1,7 +1,4 @@
-"""`cosyserve client`: requests to, and load on, a Triton server, as the original's clients do.
-
-Knows no tensor and no figure.
-"""
+"""`cosyserve client`: requests to, and load on, a Triton server, as the original's clients do."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from cosyserve.cli.common import note
 
 client = typer.Typer(no_args_is_help=True, help="Ask a Triton server, once or many times.")
 
-
 SENTENCE = "Good morning. It is good to hear from you."
+UNUSED = "Accepted for commands written for the original; it means nothing to CosyVoice models."
 
 
 class RunMode(StrEnum):
@@ -26,22 +23,22 @@ class RunMode(StrEnum):
 
 
 ReferenceAudio = Annotated[Path | None, typer.Option(help="A recording whose voice is to speak.")]
-ReferenceText = Annotated[str, typer.Option(help="What is said in it.")]
+ReferenceText = Annotated[str, typer.Option(help="The words of that recording.")]
 ModelName = Annotated[str, typer.Option(help="The model to ask.")]
-Timeout = Annotated[float, typer.Option(help="Seconds for a whole request.")]
+Timeout = Annotated[float, typer.Option(help="The seconds for a whole request.")]
 
 
 @client.command("http")
 def client_http(
-    server_url: Annotated[str, typer.Option(help="The server's HTTP side.")] = "localhost:8000",
+    server_url: Annotated[str, typer.Option(help="The server's HTTP address.")] = "localhost:8000",
     reference_audio: ReferenceAudio = None,
     reference_text: ReferenceText = "",
-    target_text: Annotated[str, typer.Option(help="What to say.")] = SENTENCE,
+    target_text: Annotated[str, typer.Option(help="The text to speak.")] = SENTENCE,
     model_name: ModelName = "cosyvoice2",
     output_audio: Annotated[Path, typer.Option(help="The file to write.")] = Path("output.wav"),
     timeout: Timeout = 200.0,
 ) -> None:
-    """One request; the answer is a file. A model that streams is asked over gRPC."""
+    """Send one request and write the answer to a file. A model that streams needs gRPC."""
     import asyncio
 
     from cosyserve import bench as benches
@@ -57,31 +54,33 @@ def client_http(
 @client.command("grpc")
 def client_grpc(
     server_addr: Annotated[str, typer.Option(help="The server's host.")] = "localhost",
-    server_port: Annotated[int, typer.Option(help="Of its gRPC side.")] = 8001,
+    server_port: Annotated[int, typer.Option(help="The port of its gRPC side.")] = 8001,
     reference_audio: ReferenceAudio = None,
     reference_text: ReferenceText = "",
-    target_text: Annotated[str, typer.Option(help="What to say, once.")] = "",
+    target_text: Annotated[str, typer.Option(help="The text to speak, in one request.")] = "",
     huggingface_dataset: Annotated[
-        str, typer.Option(help="What to say: a dataset of Hugging Face.")
+        str, typer.Option(help="A dataset of texts to speak, on Hugging Face.")
     ] = "yuekai/seed_tts",
-    split_name: Annotated[str, typer.Option(help="Of the dataset.")] = "wenetspeech4tts",
+    split_name: Annotated[str, typer.Option(help="The split of the dataset.")] = "wenetspeech4tts",
     manifest_path: Annotated[
-        Path | None, typer.Option(help="What to say: lines of id|prompt_text|prompt_wav|text.")
+        Path | None,
+        typer.Option(help="A file of texts to speak, in lines of id|prompt_text|prompt_wav|text."),
     ] = None,
     model_name: ModelName = "cosyvoice2",
-    num_tasks: Annotated[int, typer.Option(help="Requests at once.")] = 1,
-    log_dir: Annotated[Path, typer.Option(help="Folder for speech and figures.")] = Path("tmp"),
-    mode: Annotated[RunMode, typer.Option(help="One answer, or a stream.")] = RunMode.OFFLINE,
+    num_tasks: Annotated[int, typer.Option(help="The number of requests at once.")] = 1,
+    log_dir: Annotated[Path, typer.Option(help="The folder for speech and figures.")] = Path("tmp"),
+    mode: Annotated[
+        RunMode, typer.Option(help="Whether an answer comes whole or as a stream.")
+    ] = RunMode.OFFLINE,
     use_spk2info_cache: Annotated[
-        bool, typer.Option(help="Send no recordings: the server speaks in its own voice.")
+        bool, typer.Option(help="No recordings are sent: the server speaks in its own voice.")
     ] = False,
     timeout: Timeout = 200.0,
-    log_interval: Annotated[int, typer.Option(hidden=True)] = 5,
-    compute_wer: Annotated[bool, typer.Option("--compute-wer", hidden=True)] = False,
-    chunk_overlap_duration: Annotated[float, typer.Option(hidden=True)] = 0.1,
+    log_interval: Annotated[int, typer.Option(help=UNUSED, hidden=True)] = 5,
+    compute_wer: Annotated[bool, typer.Option("--compute-wer", help=UNUSED, hidden=True)] = False,
+    chunk_overlap_duration: Annotated[float, typer.Option(help=UNUSED, hidden=True)] = 0.1,
 ) -> None:
-    """One request or a benchmark; speech and figures are files of the log folder."""
-    # The last three mean nothing to CosyVoice models: commands written for the original have them.
+    """Send one request, or many, and write speech and figures to the log folder."""
     import asyncio
     from contextlib import aclosing
 

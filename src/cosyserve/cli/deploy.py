@@ -1,7 +1,4 @@
-"""`cosyserve deploy`: files for other servers.
-
-Knows no model.
-"""
+"""`cosyserve deploy`: files for other servers."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cosyserve.cli.common import note
+from cosyserve.cli.options import setting
 from cosyserve.deploy.triton_settings import TritonSettings, help_text
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
@@ -19,22 +17,27 @@ deploy = typer.Typer(no_args_is_help=True, help="Write what other servers need."
 
 
 @deploy.callback()
-def about() -> None:
+def keep_verbs() -> None:
     """Keeps `triton` a verb of its own while it is the only one."""
 
 
 @deploy.command(epilog=f"Keys of --set, with their defaults:\n\n{help_text()}")
 def triton(
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Folder of `cosyserve prepare`, or 'test'.")
+        str | None,
+        setting("model", "--model", "-m", help="A folder of `cosyserve prepare`, or `test`."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The repository to write.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the repository to write.")] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="key=value, the keys are below; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting of the repository, of those below. The option may be repeated.",
+        ),
     ] = None,
     check: Annotated[
-        Path | None, typer.Option(help="Examine a repository instead of writing one.")
+        Path | None, typer.Option(help="A repository to examine, instead of writing one.")
     ] = None,
 ) -> None:
     """Write a Triton model repository, or examine one."""
@@ -53,5 +56,5 @@ def triton(
     from cosyserve.deploy.triton_repository import render
 
     assert out
-    settings = TritonSettings.of(set_ or (), model_dir=model or Settings.read().model)
+    settings = TritonSettings.of(set_ or (), model_dir=Settings.read(model=model).model)
     note.print(f"written: {out} ({', '.join(render(settings, out))})", soft_wrap=True)

@@ -1,10 +1,8 @@
-"""`cosyserve prepare` and `cosyserve doctor`: model folders and this machine.
-
-Knows no model.
-"""
+"""`cosyserve prepare` and `cosyserve doctor`: model folders and this machine."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,15 +10,30 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cosyserve.cli.common import ModelOption, note
-from cosyserve.settings import Settings
+from cosyserve.cli.common import note
+from cosyserve.cli.options import ModelOption
+from cosyserve.settings import Dtype, Settings
+
+
+class StoredDtype(StrEnum):
+    """A precision that a folder can be written in."""
+
+    FLOAT32 = Dtype.FLOAT32.value
+    BFLOAT16 = Dtype.BFLOAT16.value
+    FLOAT16 = Dtype.FLOAT16.value
 
 
 def prepare(
-    source: Annotated[list[str], typer.Argument(help="Folders or Hub names; 'ms:' = ModelScope.")],
-    out: Annotated[Path, typer.Option(help="The folder to write; must not exist.")],
+    source: Annotated[
+        list[str],
+        typer.Argument(
+            help="Published models: folders, Hub names, or ModelScope names with 'ms:'."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The folder to write; it must not exist.")],
     dtype: Annotated[
-        str | None, typer.Option(help="float32, bfloat16 or float16. Default: as published.")
+        StoredDtype | None,
+        typer.Option(help="The precision of LM and flow in it; by default as published."),
     ] = None,
 ) -> None:
     """Convert published models to a folder that loads in seconds.
@@ -34,14 +47,14 @@ def prepare(
 
 
 def doctor(model: ModelOption = None) -> None:
-    """What this machine has, what the model folder has, what is missing, what to do."""
+    """Examine this machine and a model folder: what they have, what is missing, what to do."""
     from cosyserve import doctor as doctors
 
-    findings = doctors.examine(model or Settings.read().model)
+    findings = doctors.examine(Settings.read(model=model).model)
     table = Table(show_header=False, box=None)
     for finding in findings:
         mark = {True: "[green]ok[/green]", False: "[red]missing[/red]", None: ""}[finding.good]
-        table.add_row(mark, finding.what, finding.detail)
+        table.add_row(mark, finding.name, finding.detail)
     Console().print(table)
     for finding in findings:
         if finding.advice:

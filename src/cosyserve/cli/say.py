@@ -1,7 +1,4 @@
-"""`cosyserve say`: a text into a file.
-
-Knows no model.
-"""
+"""`cosyserve say`: a text into a file."""
 
 from __future__ import annotations
 
@@ -12,22 +9,16 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cosyserve.audio import AudioFormat, Encoder
-from cosyserve.cli.common import (
-    DeviceOption,
-    DtypeOption,
-    ModelOption,
-    StoreOption,
-    load_tts,
-    note,
-    stored_voices,
-)
-from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Mode, Voice
+from cosyserve.audio.features import SPEECH_RATE
+from cosyserve.cli.common import load_tts, note, stored_voices
+from cosyserve.cli.options import DeviceOption, DtypeOption, ModelOption, StoreOption
+from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Floats, Mode, Voice
 from cosyserve.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,26 +28,45 @@ SUFFIXES = {"ogg": "opus", "raw": "pcm", "ul": "mulaw", "m4a": "aac"}
 
 
 def say(
-    text: Annotated[str, typer.Argument(help="What to say; '-' reads standard input.")] = "-",
+    text: Annotated[str, typer.Argument(help="The text to speak; '-' reads standard input.")] = "-",
     model: ModelOption = None,
     voice: Annotated[
-        str | None, typer.Option(help="A recording, a voice file, or a voice's name.")
+        str | None, typer.Option(help="The voice: a recording, a voice file, or a name.")
     ] = None,
-    voice_text: Annotated[str, typer.Option(help="What is said in the recording.")] = "",
-    output: Annotated[str, typer.Option("--output", "-o", help="File; '-': stdout.")] = "out.wav",
+    voice_text: Annotated[str, typer.Option(help="The words of the voice's recording.")] = "",
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="The file to write; '-' is standard output.")
+    ] = "out.wav",
     audio_format: Annotated[
-        AudioFormat | None, typer.Option("--format", help="Default: the file's suffix.")
+        AudioFormat | None,
+        typer.Option("--format", help="The audio format; by default that of the file's suffix."),
     ] = None,
-    rate: Annotated[int | None, typer.Option(help="Sample rate of the output.")] = None,
-    mode: Annotated[Mode | None, typer.Option(help="Default: what the voice allows.")] = None,
-    instruct: Annotated[str, typer.Option(help="How to speak, e.g. 'Speak slowly.'")] = "",
+    rate: Annotated[
+        int | None, typer.Option(help="The sample rate of the file; by default 24000 (mulaw 8000).")
+    ] = None,
+    mode: Annotated[
+        Mode | None,
+        typer.Option(help="The use of the voice; by default the fullest that the voice allows."),
+    ] = None,
+    instruct: Annotated[
+        str, typer.Option(help="An instruction how to speak, e.g. 'Speak slowly.'")
+    ] = "",
     source: Annotated[
-        Path | None, typer.Option(help="Convert this recording to the voice instead of text.")
+        Path | None, typer.Option(help="A recording to convert to the voice, instead of a text.")
     ] = None,
-    speed: Annotated[float, typer.Option(help="0.25 to 4.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Same seed, same speech.")] = 0,
-    stream: Annotated[bool, typer.Option(help="Compute and write chunk by chunk.")] = True,
-    normalize: Annotated[bool, typer.Option(help="Read numbers out, split sentences.")] = True,
+    speed: Annotated[float, typer.Option(help="The speed of the speech, 0.25 to 4.")] = 1.0,
+    seed: Annotated[
+        int, typer.Option(help="The seed of all draws: the same seed gives the same speech.")
+    ] = 0,
+    stream: Annotated[
+        bool, typer.Option(help="Speech is computed and written chunk by chunk.")
+    ] = True,
+    normalize: Annotated[
+        bool, typer.Option(help="Numbers are read out, and long texts are split into sentences.")
+    ] = True,
+    normalise: Annotated[
+        bool | None, typer.Option(help="The old spelling of --normalize.", hidden=True)
+    ] = None,
     voice_store: StoreOption = None,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
@@ -65,25 +75,26 @@ def say(
     kind = _format(output, audio_format)
     words = sys.stdin.read() if text == "-" and source is None else text
     tts = load_tts(model, device, dtype)
-    options: dict[str, object] = {"speed": speed, "seed": seed, "normalise": normalize}
+    normalize = normalize if normalise is None else normalise
+    options: dict[str, Any] = {"speed": speed, "seed": seed, "normalize": normalize}
     if mode is not None:
         options["mode"] = mode
     if instruct:
         options |= {"mode": Mode.INSTRUCT, "instruction": instruct}
     if source is not None:
-        options |= {"mode": Mode.CONVERT, "source": _recording(source)}
+        options |= {"mode": Mode.CONVERT, "source": _samples(source)}
     speaker = _voice(tts, voice, voice_text, voice_store)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with _sink(output) as sink:
         encoder = Encoder(kind, out_rate=rate)
         first = seconds = 0.0
         for chunk in _shown(tts.utter(words, speaker, stream=stream, **options)):
-            first = first or time.perf_counter() - begun
+            first = first or time.perf_counter() - started
             seconds += len(chunk.samples) / SAMPLE_RATE
             sink.write(encoder.push(chunk.samples))
             sink.flush()
         sink.write(encoder.finish())
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - started
     where = "standard output" if output == "-" else output
     note.print(
         f"{seconds:.2f} s of speech to {where}: first audio after {1000 * first:.0f} ms, "
@@ -92,35 +103,36 @@ def say(
     )
 
 
-def _voice(tts: TTS, given: str | None, text: str, store: str | None) -> Voice | None:
-    """A voice file, a recording, or a name."""
+def _voice(tts: TTS, voice: str | None, text: str, store: str | None) -> Voice | None:
+    """The voice of a file, of a recording with its text, or of a name."""
     from cosyserve.voices.file import load_voice
     from cosyserve.voices.library import VoiceLibrary
     from cosyserve.voices.shipped import describe
 
-    if given is None:
+    if voice is None:
         return None
-    file = Path(given)
+    file = Path(voice)
     if file.suffix == ".safetensors" and file.exists():
         return load_voice(file)
     if file.is_file():
         return tts.voice(file, text)
     if len(file.parts) > 1 or file.suffix:
-        raise InputError(f"{given}: no such file")
-    return VoiceLibrary(stored_voices(store), lambda: describe(tts.model).voices).get(given)
+        raise InputError(f"{voice}: no such file")
+    return VoiceLibrary(stored_voices(store), lambda: describe(tts.model).voices).get(voice)
 
 
-def _recording(file: Path) -> object:
+def _samples(file: Path) -> Floats:
+    """A recording as the speech tokenizer reads it."""
     from cosyserve.audio import decode, resample
-    from cosyserve.audio.features import SPEECH_RATE
 
     audio = decode(file)
     return resample(audio.samples, audio.rate, SPEECH_RATE)
 
 
-def _format(output: str, given: AudioFormat | None) -> AudioFormat:
-    if given is not None:
-        return given
+def _format(output: str, audio_format: AudioFormat | None) -> AudioFormat:
+    """The format that is asked for, or that of the file's suffix."""
+    if audio_format is not None:
+        return audio_format
     suffix = "wav" if output == "-" else Path(output).suffix.lstrip(".").lower()
     try:
         return AudioFormat(SUFFIXES.get(suffix, suffix))
@@ -153,13 +165,12 @@ def _sink(output: str) -> Iterator[BinaryIO]:
 
 def _shown(chunks: Iterator[AudioChunk]) -> Iterator[AudioChunk]:
     """The chunks, with a bar on a terminal."""
-    columns = TextColumn("speaking"), BarColumn(), TextColumn("{task.fields[said]:.1f} s")
+    columns = TextColumn("speaking"), BarColumn(), TextColumn("{task.fields[seconds]:.1f} s")
     quiet = not note.is_terminal
     with Progress(
         *columns, TimeElapsedColumn(), console=note, transient=True, disable=quiet
     ) as bar:
-        task = bar.add_task("", total=None, said=0.0)
+        task = bar.add_task("", total=None, seconds=0.0)
         for chunk in chunks:
-            said = chunk.start + len(chunk.samples) / SAMPLE_RATE
-            bar.update(task, said=said)
+            bar.update(task, seconds=chunk.start + len(chunk.samples) / SAMPLE_RATE)
             yield chunk

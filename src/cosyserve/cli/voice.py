@@ -1,7 +1,4 @@
-"""`cosyserve voice`: stored voices.
-
-Knows no file format.
-"""
+"""`cosyserve voice`: stored voices."""
 
 from __future__ import annotations
 
@@ -10,26 +7,28 @@ from typing import Annotated
 
 import typer
 
-from cosyserve.cli.common import (
-    DeviceOption,
-    ModelOption,
-    StoreOption,
-    load_tts,
-    note,
-    stored_voices,
-)
-from cosyserve.contracts import Recording
+from cosyserve.cli.common import load_tts, note, stored_voices
+from cosyserve.cli.options import DeviceOption, ModelOption, StoreOption
+from cosyserve.contracts import TOKENS_PER_SECOND, Recording
 
-voices = typer.Typer(no_args_is_help=True, help="Stored voices.")
+voices = typer.Typer(no_args_is_help=True, help="Keep, list, show and remove voices.")
+
+NameArgument = Annotated[str, typer.Argument(help="The name of the voice.")]
 
 
 @voices.command("add")
 def voice_add(
-    name: str,
-    recording: Annotated[Path, typer.Argument(help="0.5 to 30 s of one speaker.")],
-    text: Annotated[str, typer.Option(help="What is said in it.")] = "",
-    consent: Annotated[str, typer.Option(help="Who agreed to this use of their voice.")] = "",
-    language: str = "",
+    name: NameArgument,
+    recording: Annotated[
+        Path, typer.Argument(help="A file with 0.5 to 30 seconds of one speaker.")
+    ],
+    text: Annotated[str, typer.Option(help="The words of the recording.")] = "",
+    consent: Annotated[
+        str, typer.Option(help="A note of who agreed to this use of their voice, and how.")
+    ] = "",
+    language: Annotated[
+        str, typer.Option(help="The language of the recording as a code, e.g. 'en' or 'zh'.")
+    ] = "",
     model: ModelOption = None,
     voice_store: StoreOption = None,
     device: DeviceOption = None,
@@ -42,27 +41,37 @@ def voice_add(
     check_name(name)
     store = stored_voices(voice_store)
     audio = decode(recording)
-    tts = load_tts(model, device, None)
-    heard = Recording(audio.samples, audio.rate, text, name, language, consent)
-    voice = enroll(tts.model, heard)
+    tts = load_tts(model, device)
+    voice = enroll(
+        tts.model,
+        Recording(
+            samples=audio.samples,
+            rate=audio.rate,
+            text=text,
+            name=name,
+            language=language,
+            consent=consent,
+        ),
+    )
     note.print(f"written: {store.put(name, voice)}")
 
 
 @voices.command("list")
 def voice_list(voice_store: StoreOption = None) -> None:
-    """Names of the stored voices."""
+    """List the names of the stored voices."""
     for name in stored_voices(voice_store).names():
         print(name)
 
 
 @voices.command("show")
-def voice_show(name: str, voice_store: StoreOption = None) -> None:
-    """What is known of a voice."""
+def voice_show(name: NameArgument, voice_store: StoreOption = None) -> None:
+    """Show what is known of a voice."""
     voice = stored_voices(voice_store).get(name)
+    tokens = len(voice.speech_tokens)
     rows = {
         "name": voice.name or name,
         "prompt text": voice.prompt_text or "(none)",
-        "prompt": f"{len(voice.speech_tokens) / 25:.2f} s, {len(voice.speech_tokens)} tokens",
+        "prompt": f"{tokens / TOKENS_PER_SECOND:.2f} s, {tokens} tokens",
         "embedding": str(len(voice.embedding)),
         "model": f"{voice.family} {voice.fingerprint}".strip(),
         "language": voice.language or "(not said)",
@@ -75,14 +84,14 @@ def voice_show(name: str, voice_store: StoreOption = None) -> None:
 
 
 @voices.command("remove")
-def voice_remove(name: str, voice_store: StoreOption = None) -> None:
-    """Forget a voice."""
+def voice_remove(name: NameArgument, voice_store: StoreOption = None) -> None:
+    """Remove a voice."""
     stored_voices(voice_store).remove(name)
 
 
 @voices.command("import")
 def voice_import(
-    file: Annotated[Path, typer.Argument(help="A spk2info.pt of the original.")],
+    file: Annotated[Path, typer.Argument(help="A spk2info.pt of the original CosyVoice.")],
     model: ModelOption = None,
     voice_store: StoreOption = None,
 ) -> None:
@@ -90,7 +99,7 @@ def voice_import(
     from cosyserve.voices.spk2info import import_spk2info
     from cosyserve.voices.store import check_name
 
-    tokenizer = load_tts(model, "cpu", None).model.text_tokenizer if model else None
+    tokenizer = load_tts(model, "cpu").model.text_tokenizer if model else None
     store = stored_voices(voice_store)
     speakers = import_spk2info(file, tokenizer)
     for name in speakers:

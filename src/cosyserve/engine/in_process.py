@@ -23,7 +23,7 @@ from cosyserve.engine.scheduling.loop import Loop
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.text_stream import feeding, opened
 from cosyserve.errors import CosyError
-from cosyserve.text.number_process import NumberReader
+from cosyserve.text.number_process import NumberProcess
 from cosyserve.voices.enroll import enroll
 from cosyserve.voices.shipped import describe
 
@@ -42,7 +42,7 @@ class LocalEngine:
         self.model = describe(model)
         self._model = model
         _, tokenizer = model.need_lm()
-        self._numbers = NumberReader()
+        self._numbers = NumberProcess()
         scheduler = Scheduler.of(model, slots=slots, max_waiting=max_waiting, profile=profile)
         scheduler.warm_up()
         self._loop = Loop(scheduler)

@@ -14,7 +14,7 @@ import numpy as np
 from cosyserve.contracts import AudioChunk, FinishReason, SpeechRequest, Text
 from cosyserve.engine.compute.playback import Playback
 from cosyserve.errors import InputError, OverloadError
-from cosyserve.text.sentences import sentences, sentences_later
+from cosyserve.text.sentences import sentences, sentences_async
 
 Speak = Callable[[SpeechRequest], AsyncGenerator[AudioChunk, None]]
 NOTHING = np.zeros(0, np.float32)
@@ -81,7 +81,7 @@ async def _by_sentence_async(
     if not isinstance(request.text, AsyncIterator):
         raise InputError("text in pieces must be an asynchronous iterator")
     speech = ConcatenatedChunks(request)
-    async with aclosing(sentences_later(request.text)) as texts:
+    async with aclosing(sentences_async(request.text)) as texts:
         async for sentence in texts:
             seconds = QUEUE_SECONDS if speech.started else 0.0
             following = _with_retries(speak, speech.next_request(sentence), seconds)

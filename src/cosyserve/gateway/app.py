@@ -9,7 +9,6 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
-from cosyserve import __version__
 from cosyserve.contracts import Engine
 from cosyserve.gateway import speech, status, voices
 from cosyserve.gateway.decoding import Decoder
@@ -23,6 +22,7 @@ from cosyserve.gateway.trace import Ledger, Trace
 from cosyserve.gateway.websocket import connection
 from cosyserve.gateway.websocket.connections import Connections
 from cosyserve.gateway.websocket.utterance import UtteranceContext
+from cosyserve.version import __version__
 from cosyserve.voices.learned import LearnedVoices
 from cosyserve.voices.store import VoiceStore
 

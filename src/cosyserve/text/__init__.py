@@ -1,6 +1,6 @@
-"""Text before the model: normalise, split, tokenise. Knows no audio, no voice, no request."""
+"""Text before the model: normalise, split, tokenise."""
 
-from cosyserve.text.fixes import ALL_MENDS, Mend, Mends
+from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
 from cosyserve.text.normalize import is_marked_up, spoken_text
 from cosyserve.text.piece_tokenizer import PieceTokenizer
 from cosyserve.text.pronouncer import Pronouncer
@@ -9,10 +9,10 @@ from cosyserve.text.special import SPECIAL_TOKENS
 from cosyserve.text.tokenizer import TextTokenizer, byte_tokenizer
 
 __all__ = [
-    "ALL_MENDS",
+    "ALL_FIXES",
     "SPECIAL_TOKENS",
-    "Mend",
-    "Mends",
+    "Fix",
+    "Fixes",
     "PieceTokenizer",
     "Pronouncer",
     "TextTokenizer",

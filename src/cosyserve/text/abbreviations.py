@@ -1,83 +1,106 @@
 """English abbreviations as the words and letters that are said, without a pause at their dots.
 
-Looks at one word at a time, so that a text that arrives word by word is read as a whole one is.
-Knows no sounds.
+Words are read one at a time, so that a text that arrives word by word is read as a whole one is.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from cosyserve.text.special import SPECIAL
 
-# Without their last dot, in small letters.
-_WORDS = {
-    "e.g": "for example",
-    "i.e": "that is",
-    "a.k.a": "also known as",
-    "approx": "approximately",
-    "cf": "compare",
-    "vs": "versus",
-    "etc": "et cetera",
-    "inc": "incorporated",
-    "ltd": "limited",
-    "corp": "corporation",
-    "jr": "junior",
-    "sr": "senior",
-    "ph.d": "P H D",
-    "phd": "P H D",
-}
-# Only with a capital, for "gen." and "rep." end sentences, too.
-_TITLES = {
-    "dr": "doctor",
-    "mr": "mister",
-    "mrs": "missus",
-    "ms": "miz",
-    "prof": "professor",
-    "gen": "general",
-    "col": "colonel",
-    "lt": "lieutenant",
-    "sgt": "sergeant",
-    "capt": "captain",
-    "sen": "senator",
-    "rep": "representative",
-    "gov": "governor",
-    "rev": "reverend",
-    "mt": "mount",
-    "st": "saint",
-}
-_NEED_NO_DOT = {"Dr", "Mr", "Mrs", "Ms", "vs", "etc", "PhD"}
-_PERHAPS_LAST = {"etc"}  # in a sentence: keeps the dot
-# Those with a vowel that are spelled all the same; without one, all are.
+
+@dataclass(frozen=True)
+class Abbreviation:
+    """An abbreviation without its last dot, and the words that are said ("": as it is read)."""
+
+    written: str
+    words: str = ""
+    title: bool = False  # read as words only with a capital: "gen." and "rep." end sentences, too
+    needs_dot: bool = True
+    keeps_dot: bool = False  # as a pause: it often ends a sentence
+    may_end_sentence: bool = False  # for a splitter, which takes all others for inner words
+
+
+ABBREVIATIONS = (
+    Abbreviation("e.g", "for example"),
+    Abbreviation("E.g", "for example"),
+    Abbreviation("i.e", "that is"),
+    Abbreviation("I.e", "that is"),
+    Abbreviation("a.k.a", "also known as"),
+    Abbreviation("approx", "approximately"),
+    Abbreviation("cf", "compare"),
+    Abbreviation("vs", "versus", needs_dot=False),
+    Abbreviation("etc", "et cetera", needs_dot=False, keeps_dot=True),
+    Abbreviation("Inc", "incorporated"),
+    Abbreviation("Ltd", "limited"),
+    Abbreviation("Corp", "corporation"),
+    Abbreviation("Jr", "junior"),
+    Abbreviation("Sr", "senior"),
+    Abbreviation("Ph.D", "P H D"),
+    Abbreviation("PhD", "P H D", needs_dot=False, may_end_sentence=True),
+    Abbreviation("Dr", "doctor", title=True, needs_dot=False),
+    Abbreviation("Mr", "mister", title=True, needs_dot=False),
+    Abbreviation("Mrs", "missus", title=True, needs_dot=False),
+    Abbreviation("Ms", "miz", title=True, needs_dot=False),
+    Abbreviation("Prof", "professor", title=True),
+    Abbreviation("Gen", "general", title=True),
+    Abbreviation("Col", "colonel", title=True),
+    Abbreviation("Lt", "lieutenant", title=True),
+    Abbreviation("Sgt", "sergeant", title=True),
+    Abbreviation("Capt", "captain", title=True),
+    Abbreviation("Sen", "senator", title=True),
+    Abbreviation("Rep", "representative", title=True),
+    Abbreviation("Gov", "governor", title=True),
+    Abbreviation("Rev", "reverend", title=True),
+    Abbreviation("Mt", "mount", title=True),
+    Abbreviation("St", "saint", title=True),
+    Abbreviation("Co"),
+    Abbreviation("Fig"),
+    Abbreviation("Vol"),
+    Abbreviation("a.m"),
+    Abbreviation("p.m"),
+    Abbreviation("U.S"),
+    Abbreviation("U.K"),
+)
+# By small letters: "DR. WHO" is read as "Dr. Who" is.
+_KNOWN = {entry.written.lower(): entry for entry in ABBREVIATIONS if entry.words}
+_NEED_NO_DOT = {entry.written for entry in ABBREVIATIONS if not entry.needs_dot}
+_KEEP_DOT = {entry.written for entry in ABBREVIATIONS if entry.keeps_dot}
+
+# Capitals that are spelled although they hold a vowel; without one, all are.
 _SPELLED = (
     "AC|AI|AM|API|ATM|CEO|CFO|CIA|CPU|CTO|DIY|ETA|EU|FAQ|FBI|GPU|HIV|IBM|ID|IP|IQ|IRS|MBA|NBA|NYC"
     "|NYU|OS|SUV|UAE|UCLA|UFO|UI|UK|UN|UPS|URL|US|USA|USB|USD|UV|UX|[B-DF-HJ-NP-TV-XZ]{2,}|W"
 )
-_NAMES = {"a": "ay", "w": "double you"}  # of letters that a reader of words takes for others
+_LETTER_NAMES = {"a": "ay", "w": "double you"}  # a pronouncer would take these letters for words
 
 _WORD = re.compile(rf"({SPECIAL.pattern})|([A-Za-z]+(?:['.][A-Za-z]+)*)(\.*)")
 _DOTTED = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
 _CAPITALS = re.compile(rf"({_SPELLED})('?s)?")
 
 
-def spoken_words(text: str) -> str:
+def expand_abbreviations(text: str) -> str:
     """'Dr. Wu, e.g. in the U.S. Army' -> 'doctor Wu, for example in the U S Army'"""
-    return _WORD.sub(_said, text)
+    return _WORD.sub(_expanded, text)
 
 
-def _said(found: re.Match[str]) -> str:
-    special, word, dots = found.groups()
+def _expanded(match: re.Match[str]) -> str:
+    special, word, dots = match.groups()
     if special:
-        return found[0]
-    known = _WORDS.get(word.lower()) or (word[0].isupper() and _TITLES.get(word.lower()))
-    if known and (dots or "." in word or word in _NEED_NO_DOT):
-        return known + (dots if word in _PERHAPS_LAST else dots[1:])
+        return match[0]
+    entry = _KNOWN.get(word.lower())
+    if entry and entry.title and not word[0].isupper():
+        entry = None
+    if entry and (dots or "." in word or word in _NEED_NO_DOT):
+        return entry.words + (dots if word in _KEEP_DOT else dots[1:])
     if _DOTTED.fullmatch(word):
-        return _spoken(word.replace(".", "")) + dots[1:]
-    if spelled := _CAPITALS.fullmatch(word):
-        return _spoken(spelled[1]) + ("'s" if spelled[2] else "") + dots
-    return found[0]
+        return _spelled(word.replace(".", "")) + dots[1:]
+    if capitals := _CAPITALS.fullmatch(word):
+        return _spelled(capitals[1]) + ("'s" if capitals[2] else "") + dots
+    return match[0]
 
 
-def _spoken(letters: str) -> str:
-    return " ".join(_NAMES.get(letter.lower(), letter) for letter in letters)
+def _spelled(letters: str) -> str:
+    return " ".join(_LETTER_NAMES.get(letter.lower(), letter) for letter in letters)

@@ -1,7 +1,6 @@
 """How byte-level BPE writes bytes as visible characters in its vocabulary files.
 
 A byte that is a visible Latin-1 character stands for itself, the others follow from U+0100 on.
-Knows no vocabulary.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ def to_bytes(token: str) -> bytes:
     return bytes(_BYTES[name] for name in token)
 
 
-def joints(tokens: Iterable[bytes]) -> frozenset[tuple[bytes, bytes]]:
+def merge_borders(tokens: Iterable[bytes]) -> frozenset[tuple[bytes, bytes]]:
     """The (partial) characters on both sides of every character border inside a token.
 
     Tokens of ASCII alone are left out: nearly every pair of their characters is joined somewhere.
     """
-    found = set()
+    pairs = set()
     for token in tokens:
         if token.isascii():
             continue
         borders = [i for i, byte in enumerate(token) if i and byte & 0xC0 != 0x80]
         edges = [0, *borders, len(token)]
         for start, border, end in zip(edges, edges[1:], edges[2:], strict=False):
-            found.add((token[start:border], token[border:end]))
-    return frozenset(found)
+            pairs.add((token[start:border], token[border:end]))
+    return frozenset(pairs)

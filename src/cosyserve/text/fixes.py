@@ -1,7 +1,7 @@
-"""The faults of the original front end that are mended here, each under a name.
+"""The faults of the original front end that are fixed here, each under a name.
 
-With every mend switched off the front end gives what the original gives, which is how it is
-verified. Knows nothing about how a mend is done: each is a few lines where its stage is.
+With every fix switched off the front end gives what the original gives, which is how it is
+verified. A fix is a few lines in the stage that it belongs to.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Mend(Enum):
-    """A mend's value says why it is there. The order is the order of the stages."""
+class Fix(Enum):
+    """A fault of the original. The value says what is done instead; stages are in their order."""
 
     NOTHING_TO_SAY = "text without a letter or digit is silent; the original failed on blanks"
     OTHER_LANGUAGES = "only Chinese and English are normalised; the original mangled all others"
@@ -18,7 +18,9 @@ class Mend(Enum):
     RANGES = "'10-20%' is not the second of October, and '第3-5章' no subtraction"
     HYPHENS = "the hyphen of 'GPT-4' or 'Wi-Fi' is no minus"
     NUMBERS_ONLY = "the number grammar sees numbers only; it takes 'Don't' and '3-5 days' apart"
-    ENGLISH_SLIPS = "the English grammar fails on '1,250', '100 m', 'No. 5', '24/7', 'the 1990s'"
+    ENGLISH_NOTATIONS = (
+        "the English grammar fails on '1,250', '100 m', 'No. 5', '24/7', 'the 1990s'"
+    )
     BLANKS_AT_MARKS = "the English grammar leaves blanks before marks and at the end"
     ODD_DIGITS = "a superscript or circled digit is not the word 'zero'"
     NAMELESS_NUMBERS = "37 digits and more are read one by one; the original failed"
@@ -29,5 +31,5 @@ class Mend(Enum):
     LONG_PIECES = "a sentence too long for one utterance is cut at a comma, a space or anywhere"
 
 
-Mends = frozenset[Mend]
-ALL_MENDS: Mends = frozenset(Mend)
+Fixes = frozenset[Fix]
+ALL_FIXES: Fixes = frozenset(Fix)

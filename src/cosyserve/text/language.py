@@ -1,7 +1,6 @@
 """Which rules of reading and punctuation a text needs.
 
-Tells scripts apart, not languages: German without an umlaut looks like English.
-Knows no grammar.
+Scripts are told apart, not languages: German without an umlaut looks like English.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from cosyserve.text.fixes import ALL_MENDS, Mend, Mends
+from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
 
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 _KANA = re.compile(r"[\u3041-\u30fa\u31f0-\u31ff\uff66-\uff9f]")
@@ -25,21 +24,21 @@ class Language(StrEnum):
 
     @property
     def wide(self) -> bool:
-        """Written with full-width marks and without blanks between words."""
+        """Whether it is written with full-width marks and without blanks between words."""
         return self in (Language.CHINESE, Language.JAPANESE)
 
 
-def named(code: str) -> Language:
-    """What a language code such as `en-GB` asks for."""
+def language_from_code(code: str) -> Language:
+    """The language of a code such as `en-GB`."""
     first = code.lower().partition("-")[0]
-    spoken = {"zh": Language.CHINESE, "cmn": Language.CHINESE, "yue": Language.CHINESE}
-    spoken |= {"en": Language.ENGLISH, "ja": Language.JAPANESE}
-    return spoken.get(first, Language.OTHER)
+    languages = {"zh": Language.CHINESE, "cmn": Language.CHINESE, "yue": Language.CHINESE}
+    languages |= {"en": Language.ENGLISH, "ja": Language.JAPANESE}
+    return languages.get(first, Language.OTHER)
 
 
-def detect(text: str, mends: Mends = ALL_MENDS) -> Language:
+def detect(text: str, fixes: Fixes = ALL_FIXES) -> Language:
     han = len(_HAN.findall(text))
-    if Mend.OTHER_LANGUAGES not in mends:
+    if Fix.OTHER_LANGUAGES not in fixes:
         return Language.CHINESE if han else Language.ENGLISH
     if len(_HANGUL.findall(text)) > _BORROWED * han:
         return Language.OTHER

@@ -1,13 +1,13 @@
 """Written text to text that reads as it is spoken.
 
-Chinese and English only; other languages pass as they are. Knows no splitting and no tokens.
+Chinese and English only; other languages pass as they are.
 """
 
 from __future__ import annotations
 
 import re
 
-from cosyserve.text.fixes import ALL_MENDS, Mend, Mends
+from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
 from cosyserve.text.language import Language, detect
 from cosyserve.text.numbers import Reader, read_aloud, read_numbers
 from cosyserve.text.numerals import spell_digits
@@ -23,15 +23,15 @@ _LAST_COMMAS = re.compile(r"[，,、]+$")
 
 
 def is_marked_up(text: str) -> bool:
-    """Holds control tokens such as <|endofprompt|>: its author has already prepared it."""
+    """Whether it holds control tokens such as <|endofprompt|>: its author has prepared it then."""
     return "<|" in text and "|>" in text
 
 
-def spoken_text(text: str, *, read: Reader = read_numbers, mends: Mends = ALL_MENDS) -> str:
+def spoken_text(text: str, *, read: Reader = read_numbers, fixes: Fixes = ALL_FIXES) -> str:
     """A text of any language as it is spoken, unless it is marked up. `read` as below."""
     if not text or is_marked_up(text):
         return text
-    return spoken_form(text, detect(text, mends), read=read, mends=mends)
+    return spoken_form(text, detect(text, fixes), read=read, fixes=fixes)
 
 
 def spoken_form(
@@ -39,21 +39,21 @@ def spoken_form(
     language: Language,
     *,
     read: Reader = read_numbers,
-    mends: Mends = ALL_MENDS,
+    fixes: Fixes = ALL_FIXES,
 ) -> str:
     """The text as it is spoken. `read` turns the numbers of a stretch of text into words."""
     text = text.strip()
     if language is Language.ENGLISH:
-        return spell_digits(read_aloud(text, language, read, mends), mends)
+        return spell_digits(read_aloud(text, language, read, fixes), fixes)
     if language is Language.CHINESE:
-        return _chinese(read_aloud(text, language, read, mends), mends)
+        return _chinese(read_aloud(text, language, read, fixes), fixes)
     return text
 
 
-def _chinese(text: str, mends: Mends) -> str:
-    text = _BLANKS.sub(" ", text) if Mend.LINE_BREAKS in mends else text.replace("\n", "")
+def _chinese(text: str, fixes: Fixes) -> str:
+    text = _BLANKS.sub(" ", text) if Fix.LINE_BREAKS in fixes else text.replace("\n", "")
     text = _IDLE_BLANK.sub("", text)
-    if Mend.SENTENCE_DOTS in mends:
+    if Fix.SENTENCE_DOTS in fixes:
         text = _DOTS.sub(_full_stop, _VERSION_DOT.sub("点", text))
     else:
         text = text.replace(".", "。")

@@ -1,7 +1,7 @@
 """Numbers read aloud in a process of their own.
 
 A grammar holds Python's lock for 10 ms a number: in a thread it would slow every step of those
-who speak. Knows no request. Run as a module, this file is the process.
+who speak. Run as a module, this file is the process.
 """
 
 from __future__ import annotations
@@ -18,60 +18,60 @@ from cosyserve.errors import CosyError
 from cosyserve.text.language import Language
 from cosyserve.text.numbers import read_numbers
 
-SECONDS = 5.0  # for one stretch of text; the longest take tenths
-REMEMBERED = 4096
+TIMEOUT_SECONDS = 5.0  # of one stretch of text; the longest take tenths
+CACHED_STRETCHES = 4096
 
 
-class NumberReader:
-    """Implements `text.numbers.Reader`, for several threads. Its process starts when needed."""
+class NumberProcess:
+    """A `text.numbers.Reader` for several threads. Its process starts when it is needed."""
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._closed = False
-        self._remembered = lru_cache(REMEMBERED)(self._ask)
+        self._read_cached = lru_cache(CACHED_STRETCHES)(self._read)
 
     def __call__(self, text: str, language: Language) -> str:
         if not any(letter.isdigit() for letter in text):
             return text
-        return self._remembered(text, language)
+        return self._read_cached(text, language)
 
     def close(self) -> None:
-        """Ends the process, and whatever it is asked at this moment with it."""
+        """Ends the process, and with it what it reads at this moment."""
         self._closed = True
         if self._process:
             self._process.kill()
-        with self._turn:
+        with self._lock:
             self._end()
 
-    def _ask(self, text: str, language: Language) -> str:
-        question = json.dumps([text, language]) + "\n"
-        with self._turn:
-            answer = self._exchange(question) or self._exchange(question)
-        if not answer:
+    def _read(self, text: str, language: Language) -> str:
+        request = json.dumps([text, language]) + "\n"
+        with self._lock:
+            reply = self._exchange(request) or self._exchange(request)
+        if not reply:
             raise CosyError("the text holds a number that can't be read: write it in words")
-        words: str | None = json.loads(answer)
+        words: str | None = json.loads(reply)
         if words is None:
             raise AssertionError("the grammar has no path through the text")
         return words
 
-    def _exchange(self, question: str) -> str:
-        """The answer, in JSON; "" when the process died of the question, or is stuck."""
+    def _exchange(self, request: str) -> str:
+        """The reply, in JSON; "" when the process died of the request, or is stuck."""
         if self._closed:
             return ""
         process = self._process = self._process or _start()
         assert process.stdin
         assert process.stdout
         try:
-            process.stdin.write(question)
+            process.stdin.write(request)
             process.stdin.flush()
-            ready, _, _ = select.select([process.stdout], [], [], SECONDS)
-            answer = process.stdout.readline() if ready else ""
+            ready, _, _ = select.select([process.stdout], [], [], TIMEOUT_SECONDS)
+            reply = process.stdout.readline() if ready else ""
         except OSError:
-            answer = ""
-        if not answer:
+            reply = ""
+        if not reply:
             self._end()
-        return answer
+        return reply
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -90,15 +90,16 @@ def _start() -> subprocess.Popen[str]:
     )
 
 
-def answer_questions(questions: IO[str], answers: IO[str]) -> None:
-    for question in questions:
-        text, language = json.loads(question)
+def serve_requests(requests: IO[str], replies: IO[str]) -> None:
+    """The process: reads the numbers of each request until there are no more."""
+    for request in requests:
+        text, language = json.loads(request)
         try:
             words: str | None = read_numbers(text, Language(language))
         except AssertionError:
             words = None
-        print(json.dumps(words), file=answers, flush=True)
+        print(json.dumps(words), file=replies, flush=True)
 
 
 if __name__ == "__main__":
-    answer_questions(sys.stdin, sys.stdout)
+    serve_requests(sys.stdin, sys.stdout)

@@ -1,13 +1,10 @@
-"""Notations that the number grammars misread, written so that they are read well.
-
-Knows the grammars' habits, not the grammars.
-"""
+"""Notations that the number grammars misread, rewritten so that they are read well."""
 
 from __future__ import annotations
 
 import re
 
-from cosyserve.text.fixes import Mend, Mends
+from cosyserve.text.fixes import Fix, Fixes
 from cosyserve.text.language import Language
 
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -27,36 +24,36 @@ _BARE_THOUSAND = re.compile(r"^(negative |plus )?(?=thousand\b)")
 _BLANK_BEFORE_MARK = re.compile(r" (?=[.,:;?!])")
 
 
-def mended_source(text: str, language: Language, mends: Mends) -> str:
-    """The written text, before a grammar sees it."""
+def rewrite_source(text: str, language: Language, fixes: Fixes) -> str:
+    """The written text as a grammar reads it well."""
     chinese = language is Language.CHINESE
-    if Mend.PLAIN_AMOUNTS in mends:
+    if Fix.PLAIN_AMOUNTS in fixes:
         text = _plain_amounts(text) if chinese else _YUAN_IN_ENGLISH.sub(r"\1 yuan", text)
-    if Mend.RANGES in mends:
+    if Fix.RANGES in fixes:
         to = "到" if chinese else " to "
         text = _PERCENT_RANGE.sub(rf"\1%{to}\2", text)
         text = _NUMBERED_RANGE.sub(rf"\1{to}", text)
-    if Mend.HYPHENS in mends:
+    if Fix.HYPHENS in fixes:
         text = _NAME.sub(lambda name: name[0].replace("-", _UNREAD_HYPHEN), text)
-    if Mend.ENGLISH_SLIPS in mends and not chinese:
+    if Fix.ENGLISH_NOTATIONS in fixes and not chinese:
         text = _english(text)
     return text
 
 
-def mended_words(words: str, language: Language, mends: Mends) -> str:
-    """What a grammar made of it."""
+def rewrite_words(words: str, language: Language, fixes: Fixes) -> str:
+    """The words that a grammar gave, without its slips."""
     if language is not Language.ENGLISH:
         return words
-    if Mend.ENGLISH_SLIPS in mends:
+    if Fix.ENGLISH_NOTATIONS in fixes:
         words = _BARE_THOUSAND.sub(r"\1one ", words)
-    if Mend.BLANKS_AT_MARKS in mends:
+    if Fix.BLANKS_AT_MARKS in fixes:
         words = _BLANK_BEFORE_MARK.sub("", " ".join(words.split()))
     return words
 
 
-def visible_hyphens(text: str, mends: Mends) -> str:
-    """The whole text, afterwards."""
-    return text.replace(_UNREAD_HYPHEN, "-") if Mend.HYPHENS in mends else text
+def restore_hyphens(text: str, fixes: Fixes) -> str:
+    """The whole text, after its numbers are read, with hyphens as they were written."""
+    return text.replace(_UNREAD_HYPHEN, "-") if Fix.HYPHENS in fixes else text
 
 
 def _plain_amounts(text: str) -> str:

@@ -1,6 +1,6 @@
 """Numbers, dates, amounts and units as they are read aloud, by the grammars of wetext.
 
-The only module that knows wetext. Knows nothing about punctuation or splitting.
+No other module imports wetext.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from functools import cache, lru_cache
 from typing import Any
 
 from cosyserve.errors import CosyError
-from cosyserve.text.fixes import ALL_MENDS, Mend, Mends
+from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
 from cosyserve.text.language import Language
-from cosyserve.text.number_rewrites import mended_source, mended_words, visible_hyphens
+from cosyserve.text.number_rewrites import restore_hyphens, rewrite_source, rewrite_words
 
 Reader = Callable[[str, Language], str]
 
@@ -50,7 +50,7 @@ def _grammars() -> Any:
         from wetext import Normalizer  # here, because it is needed for numbers only
     except ImportError as error:
         raise CosyError(
-            "text normalisation needs the package 'wetext': install it, or ask for normalise=False"
+            "text normalisation needs the package 'wetext': install it, or ask for normalize=False"
         ) from error
     return Normalizer()
 
@@ -67,12 +67,12 @@ def read_numbers(text: str, language: Language) -> str:
     return words
 
 
-def read_aloud(text: str, language: Language, read: Reader, mends: Mends = ALL_MENDS) -> str:
+def read_aloud(text: str, language: Language, read: Reader, fixes: Fixes = ALL_FIXES) -> str:
     """The text with its numbers read, given to `read` in stretches that it can read."""
-    text = mended_source(text, language, mends)
-    if Mend.NUMBERS_ONLY not in mends:
-        words = mended_words(read(text, language), language, mends)
-        return visible_hyphens(words, mends)
+    text = rewrite_source(text, language, fixes)
+    if Fix.NUMBERS_ONLY not in fixes:
+        words = rewrite_words(read(text, language), language, fixes)
+        return restore_hyphens(words, fixes)
     english = language is Language.ENGLISH
 
     def spoken(stretch: re.Match[str]) -> str:
@@ -85,6 +85,6 @@ def read_aloud(text: str, language: Language, read: Reader, mends: Mends = ALL_M
             words = read(written, language)
         except AssertionError:  # the grammar has no path through the stretch
             return stretch[0]
-        return stretch[0].replace(written, mended_words(words, language, mends), 1)
+        return stretch[0].replace(written, rewrite_words(words, language, fixes), 1)
 
-    return visible_hyphens((_EXPRESSION if english else _CLAUSE).sub(spoken, text), mends)
+    return restore_hyphens((_EXPRESSION if english else _CLAUSE).sub(spoken, text), fixes)

@@ -1,13 +1,10 @@
-"""English words for whole numbers.
-
-Knows no currency, date or unit: those are the number grammar's.
-"""
+"""English words for whole numbers. Currencies, dates and units are the number grammar's."""
 
 from __future__ import annotations
 
 from itertools import groupby
 
-from cosyserve.text.fixes import ALL_MENDS, Mend, Mends
+from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
 
 # fmt: off
 _UNITS = [
@@ -38,13 +35,13 @@ def _below_thousand(number: int) -> str:
 
 
 class NumOutOfRangeError(ValueError):
-    """No name for a number of this size."""
+    """A number of this size has no name."""
 
 
-def in_words(digits: str, mends: Mends = ALL_MENDS) -> str:
+def in_words(digits: str, fixes: Fixes = ALL_FIXES) -> str:
     """1999 -> one thousand, nine hundred and ninety-nine."""
     if len(digits.lstrip("0")) > 3 * len(_POWERS):
-        if Mend.NAMELESS_NUMBERS not in mends:
+        if Fix.NAMELESS_NUMBERS not in fixes:
             raise NumOutOfRangeError(digits)
         return " ".join(_UNITS[int(digit)] for digit in digits)
     number = int(digits)
@@ -61,13 +58,13 @@ def in_words(digits: str, mends: Mends = ALL_MENDS) -> str:
     return f"{head}{last}{groups[0]}" if head else groups[0]
 
 
-def spell_digits(text: str, mends: Mends = ALL_MENDS) -> str:
-    """Every run of digits in words."""
-    is_digit = str.isdecimal if Mend.ODD_DIGITS in mends else str.isdigit
+def spell_digits(text: str, fixes: Fixes = ALL_FIXES) -> str:
+    """The text with every run of digits in words."""
+    is_digit = str.isdecimal if Fix.ODD_DIGITS in fixes else str.isdigit
     words = []
     for digits, run in groupby(text, is_digit):
         piece = "".join(run)
         if digits:
-            piece = in_words("".join(filter(str.isdecimal, piece)) or "0", mends)
+            piece = in_words("".join(filter(str.isdecimal, piece)) or "0", fixes)
         words.append(piece)
     return "".join(words)

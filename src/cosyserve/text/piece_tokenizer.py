@@ -1,7 +1,7 @@
 """Tokens of a text that arrives piece by piece, each as soon as it can no longer change.
 
 The ids equal those of the whole text: the text is cut only where the tokenizer would never join
-the two sides, whatever follows. Knows no language model and no timing.
+the two sides, whatever follows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LONGEST_START = max(map(len, _SPECIAL_STARTS))
 
 
 class PieceTokenizer:
-    """`push` pieces of one text, then `flush`."""
+    """The tokens of one text: `push` its pieces, then `flush`."""
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
         self._tokenizer = tokenizer
@@ -35,6 +35,7 @@ class PieceTokenizer:
         return self._tokenizer.encode(rest)
 
     def _last_cut(self) -> int:
+        """Where the pending text can be cut, as far behind as possible; 0: nowhere yet."""
         text = self._pending
         end = len(text) - _unfinished_special(text)
         specials = list(SPECIAL.finditer(text))
@@ -45,11 +46,12 @@ class PieceTokenizer:
                 if cut == specials[-1].end():
                     return cut
                 continue
-            if cut < len(text) and self._apart(text[cut - 1], text[cut]):
+            if cut < len(text) and self._is_border(text[cut - 1], text[cut]):
                 return cut
         return 0
 
-    def _apart(self, left: str, right: str) -> bool:
+    def _is_border(self, left: str, right: str) -> bool:
+        """Whether no token reaches over the border of two characters, whatever follows."""
         if self._tokenizer.pronouncer is not None:  # it reads words
             return right.isspace() and not left.isspace()
         kind, following = unicodedata.category(left)[0], unicodedata.category(right)[0]
@@ -57,19 +59,19 @@ class PieceTokenizer:
         if following in "MC" or "\u1100" <= right <= "\u11ff" or kind in "MZC":
             return False
         if following == "L" and kind != "N":
-            return not self._joined(left, right)
+            return not self._may_merge(left, right)
         if kind in "LN":
             return following != kind
         return right == " " or following == "N"
 
-    def _joined(self, left: str, right: str) -> bool:
-        """Whether some merge reaches over the border of two characters."""
+    def _may_merge(self, left: str, right: str) -> bool:
+        """Whether some merge of the tokenizer reaches over the border of two characters."""
         if left.isascii() and right.isascii():
             return True
         before = unicodedata.normalize("NFC", left)[-1].encode()
         after = unicodedata.normalize("NFC", right)[0].encode()
         return any(
-            (before[-i:], after[:j]) in self._tokenizer.joints
+            (before[-i:], after[:j]) in self._tokenizer.merge_borders
             for i in range(1, len(before) + 1)
             for j in range(1, len(after) + 1)
         )

@@ -1,7 +1,7 @@
 """English words to phonemes by a small convolutional net, for models that read sounds.
 
 The net sees the letters of one word at a time; every letter may sound as up to three phonemes
-(a stress mark is part of its vowel). Knows no sentence, no tokenizer, no torch.
+(a stress mark is part of its vowel). It needs no torch.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from safetensors.numpy import save_file
 
 from cosyserve.contracts import Floats
 from cosyserve.errors import CheckpointError
-from cosyserve.text.abbreviations import spoken_words
+from cosyserve.text.abbreviations import expand_abbreviations
 from cosyserve.text.special import SPECIAL
 
 LETTERS = "#abcdefghijklmnopqrstuvwxyz'"  # the first marks both ends of a word
 SOUNDS_PER_LETTER = 3
 PAUSES = ",.!?;:"
 MAX_LETTERS = 64  # of a word; the rest is not read
-REMEMBERED_WORDS = 20_000
+CACHED_WORDS = 20_000
 SCALE = ".scale"
 _WORD = re.compile(
     rf"({SPECIAL.pattern})|([A-Za-z]+(?:'[A-Za-z]+)*)|([{re.escape(PAUSES)}]+)|(\s+)"
@@ -37,40 +37,44 @@ class Pronouncer:
     """`tensors` as the training recipe writes them; `sounds` are the classes, silence first."""
 
     def __init__(self, tensors: dict[str, Floats], sounds: list[str]) -> None:
-        self.tensors, self.sounds = tensors, sounds
+        self.tensors = tensors
+        self.sounds = sounds
         self._blocks = sum(key.startswith("blocks.") for key in tensors) // 6
-        self._word = lru_cache(REMEMBERED_WORDS)(self._spell_out)
+        self._word = lru_cache(CACHED_WORDS)(self._phonemes)
 
     @classmethod
     def load(cls, file: Path) -> Pronouncer:
         try:
             with safe_open(file, "np") as stored:
                 names = list(stored.keys())
-                tensors = _unpacked({name: stored.get_tensor(name) for name in names})
+                tensors = _dequantized({name: stored.get_tensor(name) for name in names})
                 sounds = (stored.metadata() or {})["sounds"].split(" ")
-            reader = cls(tensors, ["", *sounds])
-            reader("Check.")
+            pronouncer = cls(tensors, ["", *sounds])
+            pronouncer("Check.")
         except (OSError, SafetensorError, KeyError, ValueError, IndexError) as error:
             raise CheckpointError(f"{file}: not the weights of a pronouncer: {error}") from error
-        return reader
+        return pronouncer
 
     def save(self, file: Path) -> None:
-        save_file(_packed(self.tensors), file, {"sounds": " ".join(self.sounds[1:])})
+        save_file(_quantized(self.tensors), file, {"sounds": " ".join(self.sounds[1:])})
 
     def __call__(self, text: str) -> str:
-        """Phonemes with the text's pauses and special tokens; what is no English is left out."""
+        """The text's phonemes, pauses and special tokens; what is no English is left out."""
         plain = unicodedata.normalize("NFKD", text).replace("’", "'").replace("—", ",")
-        said = ""
-        for special, word, pauses, space in _WORD.findall(spoken_words(_without_marks(plain))):
+        phonemes = ""
+        for special, word, pauses, space in _WORD.findall(
+            expand_abbreviations(_without_marks(plain))
+        ):
             if word:
-                said += (" " if said and said[-1] not in " >]" else "") + self._word(word.lower())
+                gap = " " if phonemes and phonemes[-1] not in " >]" else ""
+                phonemes += gap + self._word(word.lower())
             elif pauses:
-                said = said.rstrip() + pauses[0]
+                phonemes = phonemes.rstrip() + pauses[0]
             else:
-                said += special or (space and " ")
-        return re.sub(r" +", " ", said).rstrip()
+                phonemes += special or (space and " ")
+        return re.sub(r" +", " ", phonemes).rstrip()
 
-    def _spell_out(self, word: str) -> str:
+    def _phonemes(self, word: str) -> str:
         ids = [LETTERS.index(letter) for letter in f"#{word[:MAX_LETTERS]}#"]
         best = self.logits(np.array(ids)).argmax(-1)
         return "".join(
@@ -85,7 +89,7 @@ class Pronouncer:
         x = get("letters.weight")[letters]
         for i in range(self._blocks):
             name = f"blocks.{i}."
-            y = _normalised(x, get(name + "norm.weight"), get(name + "norm.bias"))
+            y = _layer_norm(x, get(name + "norm.weight"), get(name + "norm.bias"))
             kernel = get(name + "conv.weight")  # [out, in, width]
             width = kernel.shape[2]
             padded = np.pad(y, ((width // 2, width // 2), (0, 0)))
@@ -94,12 +98,12 @@ class Pronouncer:
                 name + "conv.bias"
             )
             x = x + _gelu(y) @ get(name + "out.weight").T + get(name + "out.bias")
-        y = _normalised(x, get("norm.weight"), get("norm.bias"))
-        found: Floats = y @ get("head.weight").T + get("head.bias")
-        return found.reshape(len(letters) * SOUNDS_PER_LETTER, -1)
+        y = _layer_norm(x, get("norm.weight"), get("norm.bias"))
+        logits: Floats = y @ get("head.weight").T + get("head.bias")
+        return logits.reshape(len(letters) * SOUNDS_PER_LETTER, -1)
 
 
-def _packed(tensors: dict[str, Floats]) -> dict[str, npt.NDArray[Any]]:
+def _quantized(tensors: dict[str, Floats]) -> dict[str, npt.NDArray[Any]]:
     """Matrices and kernels in eight bits with a scale per row, the rest in half precision."""
     small: dict[str, npt.NDArray[Any]] = {}
     for key, value in tensors.items():
@@ -112,8 +116,8 @@ def _packed(tensors: dict[str, Floats]) -> dict[str, npt.NDArray[Any]]:
     return small
 
 
-def _unpacked(stored: dict[str, npt.NDArray[Any]]) -> dict[str, Floats]:
-    """As `_packed` took them; what is not in eight bits, as it is."""
+def _dequantized(stored: dict[str, npt.NDArray[Any]]) -> dict[str, Floats]:
+    """As `_quantized` took them; what is not in eight bits, as it is."""
     tensors: dict[str, Floats] = {}
     for key, value in stored.items():
         if key.endswith(SCALE):
@@ -131,7 +135,7 @@ def _without_marks(text: str) -> str:
     return "".join(char for char in text if not unicodedata.combining(char))
 
 
-def _normalised(x: Floats, weight: Floats, bias: Floats) -> Floats:
+def _layer_norm(x: Floats, weight: Floats, bias: Floats) -> Floats:
     centred = x - x.mean(-1, keepdims=True)
     spread = np.sqrt(np.square(centred).mean(-1, keepdims=True) + 1e-5)
     normal: Floats = centred / spread * weight + bias

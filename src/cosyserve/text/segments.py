@@ -1,12 +1,9 @@
-"""Text as a client sent it to the segments a model speaks: normalise, then split.
-
-Knows no tokenizer, only a way to count tokens.
-"""
+"""Text as a client sent it to the segments a model speaks: normalise, then split."""
 
 from __future__ import annotations
 
-from cosyserve.text.fixes import ALL_MENDS, Mend, Mends
-from cosyserve.text.language import detect, named
+from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
+from cosyserve.text.language import detect, language_from_code
 from cosyserve.text.normalize import is_marked_up, spoken_form
 from cosyserve.text.numbers import Reader, read_numbers
 from cosyserve.text.split import Length, only_punctuation, speakable, split
@@ -19,20 +16,20 @@ def segments(
     *,
     language: str = "",
     read: Reader = read_numbers,
-    mends: Mends = ALL_MENDS,
+    fixes: Fixes = ALL_FIXES,
 ) -> list[str]:
     """The segments to speak one after another; none when there is nothing to say.
 
-    `length` counts the tokens of a text; `language` is its code ("": told by its script).
+    `length` counts the tokens of a text; `language` is its code ("": detected by its script).
     Marked-up text, and text that is not to be normalised, is one segment as it stands.
     """
-    if Mend.NOTHING_TO_SAY in mends and not speakable(text):
+    if Fix.NOTHING_TO_SAY in fixes and not speakable(text):
         return []
     if not normalize or not text or is_marked_up(text):
         return [text]
-    rules = named(language) if language else detect(text, mends)
-    spoken = spoken_form(text, rules, read=read, mends=mends)
-    parts = split(spoken, wide=rules.wide, length=len if rules.wide else length, mends=mends)
-    if Mend.NOTHING_TO_SAY in mends:
+    rules = language_from_code(language) if language else detect(text, fixes)
+    spoken = spoken_form(text, rules, read=read, fixes=fixes)
+    parts = split(spoken, wide=rules.wide, length=len if rules.wide else length, fixes=fixes)
+    if Fix.NOTHING_TO_SAY in fixes:
         return [part for part in parts if speakable(part)]
     return [part for part in parts if not only_punctuation(part)]

@@ -1,4 +1,4 @@
-"""The special tokens of CosyVoice2's text vocabulary. Knows no tokenizer."""
+"""The special tokens of CosyVoice2's text vocabulary."""
 
 from __future__ import annotations
 

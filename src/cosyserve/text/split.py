@@ -1,7 +1,6 @@
 """A paragraph to segments, each spoken as one utterance.
 
-Cuts after sentences and packs them up to a length. Knows no language, only whether the text
-is written with full-width marks, and counts length as its caller tells it to.
+The text is cut after sentences, which are packed up to a length that the caller counts.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from cosyserve.text.fixes import ALL_MENDS, Mend, Mends
+from cosyserve.text.abbreviations import ABBREVIATIONS
+from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
 
 Length = Callable[[str], int]
 
@@ -20,29 +20,27 @@ _NARROW_MARKS = ".?!;:"
 _COMMAS = "，,"
 _QUOTES = '"”'
 _CLOSERS = _QUOTES + "'’」』）)】》"
-_ABBREVIATION = re.compile(
-    r"(?<![A-Za-z])(?:[A-Z]|Dr|Mr|Mrs|Ms|Prof|St|Mt|Jr|Sr|Gen|Col|Sen|Rep|Gov|Rev|Capt|Lt|Sgt|vs|etc|"
-    r"cf|approx|Inc|Ltd|Co|Corp|Fig|Vol|[Ee]\.g|[Ii]\.e|a\.k\.a|[ap]\.m|U\.S|U\.K|Ph\.D)\.$"
-)
-_LONGEST_ABBREVIATION = 8
+_DOTTED = [entry.written for entry in ABBREVIATIONS if not entry.may_end_sentence]
+_ABBREVIATION = re.compile(rf"(?<![A-Za-z])(?:[A-Z]|{'|'.join(map(re.escape, _DOTTED))})\.$")
+_LONGEST_ABBREVIATION = max(map(len, _DOTTED))
 _CHARACTERS_PER_UNIT = 16  # no unit of length covers more characters than this, in real text
 
 
 @dataclass(frozen=True)
-class Limits:
+class SegmentLimits:
     """Lengths of segments: a new one starts past `longest` once `shortest` is reached; a last
-    one below `merge` joins the one before. A sentence is cut when it is twice the longest."""
+    one below `merge` joins the one before. A sentence of twice the longest length is cut."""
 
     longest: int = 80
     shortest: int = 60
     merge: int = 20
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = SegmentLimits()
 
 
 def speakable(text: str) -> bool:
-    """Holds a letter or a digit of any script."""
+    """Whether it holds a letter or a digit of any script."""
     return any(unicodedata.category(c)[0] in "LN" for c in text)
 
 
@@ -52,7 +50,7 @@ def only_punctuation(text: str) -> bool:
 
 def ends_in_abbreviation(text: str, dot: int) -> bool:
     """Whether the dot at this index belongs to an abbreviation."""
-    tail = text[max(0, dot - _LONGEST_ABBREVIATION) : dot + 1]
+    tail = text[max(0, dot - _LONGEST_ABBREVIATION - 1) : dot + 1]
     return _ABBREVIATION.search(tail) is not None
 
 
@@ -61,33 +59,33 @@ def split(
     *,
     wide: bool,
     length: Length,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: SegmentLimits = DEFAULT_LIMITS,
     at_commas: bool = False,
-    mends: Mends = ALL_MENDS,
+    fixes: Fixes = ALL_FIXES,
 ) -> list[str]:
     """The segments of a text. Nothing but blanks gives none."""
-    if Mend.NOTHING_TO_SAY in mends and not text.strip():
+    if Fix.NOTHING_TO_SAY in fixes and not text.strip():
         return []
     marks = (_WIDE_MARKS if wide else _NARROW_MARKS) + (_COMMAS if at_commas else "")
-    unquoted = text.rstrip(_CLOSERS) if Mend.MARK_RUNS in mends else ""
+    unquoted = text.rstrip(_CLOSERS) if Fix.MARK_RUNS in fixes else ""
     if (unquoted or text)[-1] not in marks:
         text += "。" if wide else "."
-    pieces = _sentences(text, marks, mends)
-    if Mend.LONG_PIECES in mends:
+    pieces = _sentences(text, marks, fixes)
+    if Fix.LONG_PIECES in fixes:
         pieces = [part for piece in pieces for part in _cut(piece, length, 2 * limits.longest)]
     return _packed(pieces, length, limits)
 
 
-def _sentences(text: str, marks: str, mends: Mends) -> list[str]:
+def _sentences(text: str, marks: str, fixes: Fixes) -> list[str]:
     pieces: list[str] = []
     start = 0
     for at, mark in enumerate(text):
         if at < start or mark not in marks:
             continue
-        if Mend.DOTS_IN_WORDS in mends and _in_word(text, at):
+        if Fix.DOTS_IN_WORDS in fixes and _in_word(text, at):
             continue
         end = at + 1
-        if Mend.MARK_RUNS in mends:
+        if Fix.MARK_RUNS in fixes:
             while end < len(text) and text[end] in marks + _CLOSERS:
                 end += 1
             pieces.append(text[start:end])
@@ -104,7 +102,7 @@ def _sentences(text: str, marks: str, mends: Mends) -> list[str]:
 
 
 def _in_word(text: str, at: int) -> bool:
-    """'3.14', '15:30', 'a.com/b?c', 'http://', 'Dr. Who'."""
+    """Whether the mark ends no sentence: '3.14', '15:30', 'a.com/b?c', 'http://', 'Dr. Who'."""
     before, mark, after = text[at - 1 : at], text[at], text[at + 1 : at + 2]
     if not mark.isascii() or not after:
         return False
@@ -114,6 +112,7 @@ def _in_word(text: str, at: int) -> bool:
 
 
 def _cut(piece: str, length: Length, limit: int) -> Iterator[str]:
+    """A piece in parts that are no longer than the limit."""
     window = limit * _CHARACTERS_PER_UNIT
     while len(piece) > window or length(piece) > limit:
         # The longest start within the limit, by halving.
@@ -140,7 +139,7 @@ def _last_break(piece: str, end: int) -> int:
     return blank if blank > 0 else end
 
 
-def _packed(pieces: list[str], length: Length, limits: Limits) -> list[str]:
+def _packed(pieces: list[str], length: Length, limits: SegmentLimits) -> list[str]:
     segments: list[str] = []
     current = ""
     for piece in pieces:

@@ -1,7 +1,7 @@
 """Text to the ids of a CosyVoice2 language model and back: Qwen2's byte-level BPE.
 
 Reads `tokenizer.json`, or `vocab.json` with `merges.txt`. A small model may read phonemes: then a
-pronouncer stands in front. Knows no prompt format and no model.
+pronouncer stands in front.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from cosyserve.errors import CheckpointError, InputError
-from cosyserve.text.byte_level import BYTE_NAMES, joints, to_bytes
+from cosyserve.text.byte_level import BYTE_NAMES, merge_borders, to_bytes
 from cosyserve.text.pronouncer import PAUSES, Pronouncer
 from cosyserve.text.special import SPECIAL_TOKENS
 
@@ -30,13 +30,14 @@ class TextTokenizer:
 
     def __init__(self, bpe: Tokenizer, source: str, pronouncer: Pronouncer | None = None) -> None:
         """`source` names the file in errors."""
-        self._bpe, self.pronouncer = bpe, pronouncer
+        self._bpe = bpe
+        self.pronouncer = pronouncer
         vocabulary = bpe.get_vocab_size(with_added_tokens=False)
         bpe.add_special_tokens(list(SPECIAL_TOKENS))
         for expected, token in enumerate(SPECIAL_TOKENS, start=vocabulary):
-            if (found := bpe.token_to_id(token)) != expected:
+            if (actual := bpe.token_to_id(token)) != expected:
                 raise CheckpointError(
-                    f"{source}: {token} has id {found} instead of {expected}, the vocabulary has "
+                    f"{source}: {token} has id {actual} instead of {expected}, the vocabulary has "
                     f"{vocabulary} entries: take the tokenizer files of the same model"
                 )
 
@@ -110,10 +111,10 @@ class TextTokenizer:
         return size
 
     @cached_property
-    def joints(self) -> frozenset[tuple[bytes, bytes]]:
+    def merge_borders(self) -> frozenset[tuple[bytes, bytes]]:
         """Neighbouring (partial) characters that some merge may join into one token."""
         merges = json.loads(self._bpe.to_str())["model"]["merges"]
-        return joints(to_bytes(left) + to_bytes(right) for left, right in merges)
+        return merge_borders(to_bytes(left) + to_bytes(right) for left, right in merges)
 
 
 def byte_tokenizer() -> TextTokenizer:

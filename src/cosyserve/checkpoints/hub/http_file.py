@@ -15,8 +15,8 @@ from typing import BinaryIO
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from cosyserve import __version__
 from cosyserve.errors import CheckpointError
+from cosyserve.version import __version__
 
 TIMEOUT = 20.0  # seconds, for every socket operation
 ATTEMPTS = 5  # in a row that bring no byte

@@ -45,7 +45,7 @@ from cosyserve.engine.workers.messages import (
 )
 from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.errors import CosyError
-from cosyserve.text.number_process import NumberReader
+from cosyserve.text.number_process import NumberProcess
 from cosyserve.voices.enroll import enroll
 from cosyserve.voices.mirror import ReceivedVoices
 from cosyserve.voices.shipped import describe
@@ -69,7 +69,7 @@ class Worker:
         )
         self._scheduler.warm_up()
         self._loop = Loop(self._scheduler, self._report)
-        self._intake = Intake(self._loop, model.need_lm()[1], NumberReader())
+        self._intake = Intake(self._loop, model.need_lm()[1], NumberProcess())
         self._reported_at = 0.0
         self._reported = self._scheduler.stats()
         self._enrolling = ThreadPoolExecutor(1, "enroll")

@@ -20,7 +20,7 @@ from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import AudioChunk, Floats
 from cosyserve.engine.split.pipeline import SplitEngine
 from cosyserve.errors import InputError
-from cosyserve.text.number_process import NumberReader
+from cosyserve.text.number_process import NumberProcess
 from cosyserve.triton.models.backends import TritonLM, TritonToken2Wav
 from cosyserve.triton.models.base import AsyncTritonModel, Outputs, Request
 from cosyserve.triton.models.loading import load_parts
@@ -37,7 +37,7 @@ class TritonPythonModel(AsyncTritonModel):
         lookahead = model.config.flow.encoder.lookahead
         token2wav = TritonToken2Wav(self.settings["token2wav"], lookahead, cache_bytes)
         lm = _lm(self.settings, model)
-        self.engine = SplitEngine(model, lm, token2wav, NumberReader())
+        self.engine = SplitEngine(model, lm, token2wav, NumberProcess())
 
     async def answers(self, request: Request) -> AsyncGenerator[Outputs, None]:
         request.need("target_text")

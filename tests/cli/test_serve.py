@@ -42,13 +42,13 @@ def speech(url: str, **fields: object) -> httpx.Response:
 
 
 def workers(pid: int) -> list[int]:
-    found = subprocess.run(
+    pids = subprocess.run(
         ["pgrep", "-P", str(pid), "-f", "cosyserve.engine.workers.worker"],
         capture_output=True,
         text=True,
         check=False,
     )
-    return [int(line) for line in found.stdout.split()]
+    return [int(line) for line in pids.stdout.split()]
 
 
 def test_the_openai_client_hears_speech(client: openai.OpenAI) -> None:
@@ -73,9 +73,9 @@ def test_the_same_seed_is_the_same_speech(server: tuple[str, int]) -> None:
 def test_a_voice_is_uploaded_used_and_removed(server: tuple[str, int]) -> None:
     noise = np.random.default_rng(0).standard_normal(2 * 24_000).astype(np.float32) * 0.1
     file = {"file": ("me.flac", encode(noise, AudioFormat.FLAC))}
-    about = {"name": "anna", "consent": "Anna, by mail", "text": "Words."}
+    form = {"name": "anna", "consent": "Anna, by mail", "text": "Words."}
     voices = f"{server[0]}/v1/audio/voices"
-    assert httpx.post(voices, data=about, files=file, timeout=60).status_code == 201
+    assert httpx.post(voices, data=form, files=file, timeout=60).status_code == 201
     assert speech(server[0], voice="anna").status_code == 200
     assert httpx.delete(f"{voices}/anna").status_code == 204
     assert speech(server[0], voice="anna").status_code == 404
@@ -83,9 +83,9 @@ def test_a_voice_is_uploaded_used_and_removed(server: tuple[str, int]) -> None:
 
 def test_many_at_once_are_all_served_or_told_to_wait(server: tuple[str, int]) -> None:
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(lambda i: speech(server[0], seed=i).status_code, range(16)))
-    assert set(found) <= {200, 429}
-    assert found.count(200) >= 8
+        statuses = list(pool.map(lambda i: speech(server[0], seed=i).status_code, range(16)))
+    assert set(statuses) <= {200, 429}
+    assert statuses.count(200) >= 8
 
 
 def test_a_worker_that_is_killed_comes_back(server: tuple[str, int]) -> None:
@@ -97,13 +97,13 @@ def test_a_worker_that_is_killed_comes_back(server: tuple[str, int]) -> None:
         json={"model": "test", "input": TEXT * 8, "voice": "default", "response_format": "pcm"},
         timeout=30,
     ) as response:
-        heard = response.iter_raw()
-        next(heard)
+        audio = response.iter_raw()
+        next(audio)
         os.kill(worker, signal.SIGKILL)
         begun = time.monotonic()
         with pytest.raises(httpx.RemoteProtocolError):  # cut off, not ended as if all were well
-            list(heard)
-        assert time.monotonic() - begun < 1.0
+            list(audio)
+        assert time.monotonic() - begun < 10  # does not hang until the client's timeout
     assert httpx.get(f"{url}/health").status_code == 200
     assert httpx.get(f"{url}/ready").status_code == 503
     assert speech(url).status_code == 503
@@ -149,7 +149,7 @@ def test_whoever_leaves_the_websocket_leaves_nothing_behind(server: tuple[str, i
                 talk.socket.recv(timeout=20)
             if stage > 3:
                 talk.socket.socket.shutdown(socket.SHUT_RDWR)
-    until = time.monotonic() + 5
+    until = time.monotonic() + 20
     rest = {"cosyserve_running 0.0", "cosyserve_waiting 0.0", "cosyserve_connections 0.0"}
     while not rest <= set(httpx.get(f"{server[0]}/metrics").text.splitlines()):
         assert time.monotonic() < until
@@ -166,9 +166,9 @@ def test_a_worker_that_dies_is_told_of_on_the_websocket(server: tuple[str, int])
         assert isinstance(talk.socket.recv(timeout=20), bytes)
         os.kill(worker, signal.SIGKILL)
         begun = time.monotonic()
-        told = talk.hear().last
-        assert time.monotonic() - begun < 1.0
-        assert (told["error"]["code"], told["retry_after"]) == ("engine_unavailable", 1)
+        last = talk.hear().last
+        assert time.monotonic() - begun < 10  # does not hang
+        assert (last["error"]["code"], last["retry_after"]) == ("engine_unavailable", 1)
         assert talk.say().last["error"]["code"] == "engine_unavailable"
         while httpx.get(f"{url}/ready").status_code != 200:
             assert time.monotonic() - begun < 30

@@ -19,6 +19,9 @@ from cosyserve.cli import main
 NOISE = np.random.default_rng(0).standard_normal(3 * 24_000).astype(np.float32) * 0.1
 
 
+APART = ("--lm-device", "cpu", "--token2wav-device", "cpu")
+
+
 class Run(NamedTuple):
     stdout: bytes
     stderr: str
@@ -54,10 +57,9 @@ def cosyserve(
 
 def test_say_writes_speech_and_tells_its_figures(home: Path, cosyserve: Command) -> None:
     run = cosyserve("say", "Hello there.", "-o", "out.flac")
-    told = run.stderr
-    assert "test model: not speech" in told
-    assert "first audio after" in told
-    assert "RTF" in told
+    assert "test model: not speech" in run.stderr
+    assert "first audio after" in run.stderr
+    assert "RTF" in run.stderr
     assert decode(home / "out.flac").rate == 24_000
     assert [f.name for f in home.iterdir() if f.name.startswith(".")] == []
 
@@ -72,6 +74,14 @@ def test_streamed_and_whole_have_the_same_length(home: Path, cosyserve: Command)
     for name, option in (("a", "--stream"), ("b", "--no-stream")):
         cosyserve("say", "Hello there.", "-o", f"{name}.wav", option, "--seed", "5")
     assert len(decode(home / "a.wav").samples) == len(decode(home / "b.wav").samples)
+
+
+def test_normalization_is_switched_off_in_both_spellings(cosyserve: Command) -> None:
+    spoken, plain, old = (
+        cosyserve("say", "12", "-o", "-", "--format", "pcm", option).stdout
+        for option in ("--normalize", "--no-normalize", "--no-normalise")
+    )
+    assert plain == old != spoken
 
 
 def test_a_voice_is_kept_shown_used_and_forgotten(home: Path, cosyserve: Command) -> None:
@@ -114,7 +124,7 @@ def test_conversion(home: Path, cosyserve: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["say", "..."], "nothing to say"),
         (["say", "Hi.", "--speed", "9"], "speed"),
@@ -136,15 +146,23 @@ def test_conversion(home: Path, cosyserve: Command) -> None:
         (["prepare", ".", "--out", "x", "--dtype", "int3"], "dtype"),
         (["voice", "add", "default", "me.wav"], "always the model's own"),
         (["voice", "list", "--voice-store", "redis://host:port"], "not the URL of a Redis server"),
+        (["say", "Hi.", "--dtype", "int4"], "--dtype"),
         (["serve", "--lm-device", "cpu"], "together"),
+        (["serve", *APART, "--device", "cpu"], "and no --device"),
+        (["serve", "--profile", "speed"], "--profile"),
+        (["serve", "--port", "70000"], "--port: Input should be less than or equal to 65535"),
+        (["serve", "--engine", "triton://a:1", "--model", "test"], "leave out --engine"),
+        (["serve", "--engine", "triton://a:1", "--device", "cpu"], "leave out --engine"),
+        (["serve", "--engine", "localhost"], "write triton://HOST:8001"),
+        (["serve", "--set", "slots=1"], "--set is for --triton"),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_code_2(
-    home: Path, cosyserve: Command, words: list[str], told: str
+    home: Path, cosyserve: Command, words: list[str], message: str
 ) -> None:
     before = {f.name for f in home.iterdir()}
     run = cosyserve(*words, status=2)
-    assert told in run.stderr
+    assert message in run.stderr
     assert {f.name for f in home.iterdir()} - before <= {"kept"}
 
 
@@ -175,6 +193,7 @@ def test_doctor_names_what_is_missing(cosyserve: Command, hugging_face_lm_folder
     [
         (("bench",), "httpx", "bench"),
         (("serve", "--port", "0"), "uvicorn", "server"),
+        (("serve", "--port", "0"), "uvloop", "server"),
         (("deploy", "triton", "--model", "test", "--out", "repo"), "tritonclient", "triton"),
     ],
 )
@@ -183,6 +202,6 @@ def test_a_package_that_is_not_installed_is_named(
 ) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; from cosyserve.cli import main; main()"
     command = [sys.executable, "-c", code, *words]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert found.returncode == 2
-    assert found.stderr.strip().endswith(f"pip install 'cosyserve[{extra}]'")
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert run.stderr.strip().endswith(f"pip install 'cosyserve[{extra}]'")

@@ -1,0 +1,146 @@
+"""The server as a whole: an engine is chosen, started, and served over HTTP.
+
+It imports no torch: models are loaded by worker processes or by a Triton server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from cosyserve.engine.workers.client import WorkerEngine
+from cosyserve.engine.workers.options import WorkerOptions
+from cosyserve.engine.workers.pool import WorkerPool
+from cosyserve.errors import InputError
+from cosyserve.gateway.limits import Limits
+from cosyserve.gateway.serve import serve as serve_http
+from cosyserve.settings import Settings
+from cosyserve.voices.store import VoiceStore, open_store
+
+if TYPE_CHECKING:
+    from cosyserve.triton.engine import TritonEngine
+
+LOOPBACK = ("127.", "::1", "localhost")
+
+log = logging.getLogger(__name__)
+
+
+def serve(
+    settings: Settings,
+    *,
+    devices: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    triton: bool = False,
+    triton_settings: Sequence[str] = (),
+) -> None:
+    """Serves until SIGTERM or SIGINT.
+
+    `devices` and `keys` go before those of the settings; each device has a worker. With `triton`,
+    a tritonserver computes that is started here, with `triton_settings` of the form key=value.
+    """
+    keys = keys or settings.keys
+    if not keys and not settings.host.startswith(LOOPBACK):
+        log.warning("anybody who reaches %s may use this server: set --api-key", settings.host)
+    store = open_store(settings.voices, settings.voice_cache_bytes)
+    workers = worker_options(settings, devices)
+    _check_engine(settings, devices, triton, triton_settings)
+    with (
+        _triton_address(settings, devices, triton, triton_settings) as address,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(_run(workers, address, settings, store, keys))
+
+
+def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOptions]:
+    """The options of each worker on this machine."""
+    lm_device, token2wav_device = _split_devices(settings, devices)
+    return [
+        WorkerOptions(
+            model=settings.model,
+            device=device,
+            dtype=settings.dtype,
+            threads=settings.threads,
+            profile=settings.profile,
+            slots=settings.slots,
+            waiting=settings.waiting,
+            max_wait=settings.max_wait_seconds,
+            voice_cache_bytes=settings.voice_cache_bytes,
+            token2wav_device=token2wav_device,
+        )
+        for device in devices or [lm_device or settings.device]
+    ]
+
+
+def _split_devices(settings: Settings, devices: Sequence[str]) -> tuple[str, str]:
+    """The devices of LM and token2wav where they run apart, else two empty texts."""
+    lm, token2wav = settings.lm_device, settings.token2wav_device
+    if devices and not settings.options & {"lm_device", "token2wav_device"}:
+        return "", ""  # the command line goes before the environment
+    if bool(lm) != bool(token2wav) or (lm and devices):
+        raise InputError("give --lm-device and --token2wav-device together, and no --device")
+    return lm, token2wav
+
+
+def _check_engine(
+    settings: Settings, devices: Sequence[str], triton: bool, triton_settings: Sequence[str]
+) -> None:
+    here = settings.options & {"model", "lm_device", "dtype"} or devices or triton
+    if settings.engine and here:
+        raise InputError(
+            "--model, devices, --dtype and --triton are for this machine: leave out --engine"
+        )
+    if triton_settings and not triton:
+        raise InputError("--set is for --triton")
+
+
+@contextmanager
+def _triton_address(
+    settings: Settings, devices: Sequence[str], triton: bool, triton_settings: Sequence[str]
+) -> Iterator[str]:
+    """The triton:// address of what computes; empty for workers on this machine."""
+    if not triton:
+        yield settings.engine
+        return
+    from cosyserve.deploy.triton_here import triton_here
+    from cosyserve.deploy.triton_settings import TritonSettings
+
+    chosen = TritonSettings.of(
+        [*(f"device={device}" for device in devices), *triton_settings],
+        model_dir=settings.model,
+        dtype=settings.dtype,
+        voices=settings.voices,
+    )
+    with triton_here(chosen) as address:
+        yield address
+
+
+def _engine(workers: Sequence[WorkerOptions], triton_address: str) -> WorkerPool | TritonEngine:
+    if not triton_address:
+        return WorkerPool([WorkerEngine(options) for options in workers])
+    # Our children are other programs, no forks that go on with gRPC.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    from cosyserve.triton.engine import TritonEngine
+
+    return TritonEngine.of(triton_address)
+
+
+async def _run(
+    workers: Sequence[WorkerOptions],
+    triton_address: str,
+    settings: Settings,
+    store: VoiceStore,
+    keys: Sequence[str],
+) -> None:
+    engine = _engine(workers, triton_address)
+    try:
+        await engine.start()
+        limits = Limits.of(settings)
+        await serve_http(engine, store, settings.host, settings.port, limits, keys)
+    finally:
+        await engine.close()

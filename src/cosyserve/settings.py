@@ -26,7 +26,7 @@ class Dtype(StrEnum):
     INT8 = "int8"
 
 
-class Profile(StrEnum):
+class ProfileName(StrEnum):
     LATENCY = "latency"
     THROUGHPUT = "throughput"
 
@@ -52,8 +52,7 @@ class Settings(BaseSettings):
     device: str = "auto"
     """The device that computes: `auto`, `cpu`, `cuda` or `cuda:N`."""
     lm_device: str = ""
-    """The device of the LM, if flow and vocoder have one of their own; a worker is two processes
-    then."""
+    """The device of the LM, if flow and vocoder have one of their own."""
     token2wav_device: str = ""
     """The device of flow and vocoder, if the LM has one of its own."""
     dtype: Dtype = Dtype.AUTO
@@ -70,7 +69,7 @@ class Settings(BaseSettings):
     api_keys: SecretStr = SecretStr("")
     """The keys, separated by commas, one of which clients must send; if empty, anybody may ask."""
 
-    profile: Profile = Profile.LATENCY
+    profile: ProfileName = ProfileName.LATENCY
     """What a GPU is tuned for: `latency` (few listeners who hear soon) or `throughput` (as many as
     it can serve)."""
     slots: int = Field(default=0, ge=0)

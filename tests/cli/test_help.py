@@ -14,7 +14,7 @@ import typer
 from cosyserve.checkpoints.prepare import DTYPES
 from cosyserve.cli import app
 from cosyserve.cli.prepare import StoredDtype
-from cosyserve.settings import Dtype, Profile, Settings, variable
+from cosyserve.settings import Dtype, ProfileName, Settings, variable
 from cosyserve.version import __version__
 
 SENTENCE = re.compile(r"[A-Z].*[.'](\s+\\?\[env var: \w+\])?$")
@@ -57,7 +57,7 @@ def test_choices_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     shown = output("serve", "--help")
     assert "|".join(Dtype) in shown
-    assert "|".join(Profile) in shown
+    assert "|".join(ProfileName) in shown
 
 
 def test_prepare_offers_what_can_be_prepared() -> None:

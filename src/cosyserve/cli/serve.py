@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cosyserve.cli.options import DtypeOption, ModelOption, StoreOption, setting
-from cosyserve.settings import Profile, Settings
+from cosyserve.settings import ProfileName, Settings
 
 
 def serve(
@@ -26,7 +26,7 @@ def serve(
     lm_device: Annotated[str | None, setting("lm_device")] = None,
     token2wav_device: Annotated[str | None, setting("token2wav_device")] = None,
     dtype: DtypeOption = None,
-    profile: Annotated[Profile | None, setting("profile")] = None,
+    profile: Annotated[ProfileName | None, setting("profile")] = None,
     engine: Annotated[str | None, setting("engine")] = None,
     triton: Annotated[
         bool, typer.Option("--triton", help="A tritonserver, started here, computes the speech.")

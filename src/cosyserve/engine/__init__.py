@@ -1,4 +1,4 @@
-"""Runs models for many sessions at once. Knows no protocol and no client.
+"""Runs models for many sessions at once: workers talk, scheduling decides, compute computes.
 
-Import from its modules: `remote` and `messages`, the gateway's side, cost no torch.
+Import from its modules: the gateway's side of `workers` costs no torch.
 """

@@ -1,6 +1,6 @@
 """What a GPU is tuned for: how many sessions and chunks share it, and how quickly hops grow.
 
-Knows no model. On a CPU only the hops matter.
+On a CPU only the hops matter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Faster or slower speech: mel frames interpolated in time, whole or as they arrive.
 
-Knows no vocoder. Output frame i lies at (i + 0.5) * speed - 0.5 of the input, wherever chunks
+Output frame i lies at (i + 0.5) * speed - 0.5 of the input, wherever chunks
 begin, so that streamed and whole speech are the same.
 """
 

@@ -1,6 +1,6 @@
 """Speech tokens to samples for many streams at once: flow, stretch and vocoder.
 
-Knows no text and no LM. The state of a stream is its `Token2WavState`, owned by its session.
+The state of a stream is its `Token2WavState`, owned by its session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TOKENS, FRAMES = 4096, 8192  # that the rows of one static shape may have togeth
 
 @dataclass(frozen=True)
 class Token2WavState:
-    """A stream between two chunks."""
+    """The state of a stream between two chunks."""
 
     flow: FlowState
     vocoder: VocoderState
@@ -49,7 +49,7 @@ class Token2WavState:
 
 
 class PendingAudio(Protocol):
-    """Chunks on their way."""
+    """Chunks that are being computed."""
 
     @property
     def ready(self) -> bool: ...
@@ -61,7 +61,7 @@ class PendingAudio(Protocol):
 
 @dataclass(frozen=True)
 class QueuedAudio:
-    """Chunks in a queue. Holds on to what they are computed from."""
+    """Chunks in a queue, with what they are computed from."""
 
     before: Sequence[Token2WavState]
     after: Sequence[Token2WavState]
@@ -98,23 +98,24 @@ class Token2Wav:
         soon = _Pipeline(flow, vocoder, DeviceQueue(device, SOON, static=static), rows)
         on_gpu = device.type == "cuda"
         later = _Pipeline(flow, vocoder, DeviceQueue(device, LATER), rows) if on_gpu else soon
-        self._pipelines = {True: soon, False: later}
+        self._urgent = soon
+        self._later = later
 
     @torch.inference_mode()
     def warm_up(self) -> int:
         """Captures every shape -> how many. Proves that they compute numbers."""
-        shapes = sum(pipeline.warm_up() for pipeline in set(self._pipelines.values()))
+        shapes = sum(pipeline.warm_up() for pipeline in {self._urgent, self._later})
         if shapes:
             self._prove()
         return shapes
 
     def reserve(self) -> None:
         """Memory for streams to come; after all captures."""
-        for queue in {self._voices, *(pipeline.queue for pipeline in self._pipelines.values())}:
+        for queue in {self._voices, *(pipeline.queue for pipeline in (self._urgent, self._later))}:
             queue.reserve()
 
     def begin(self, voice: Voice, *, with_prompt: bool, seed: int, speed: float) -> Token2WavState:
-        """A new stream. May be called in any thread; when it returns, any lane may use it."""
+        """The state of a new stream. May be called in any thread; any queue may use it then."""
         with self._voices.use():
             begun = Token2WavState(
                 FlowState(self._prompt(voice, with_prompt)),
@@ -132,11 +133,11 @@ class Token2Wav:
     def max_in_flight(self) -> int:
         """Calls without urgent chunks that may be computed at once: starting another would wait
         for the first where shapes are not static."""
-        return 2 if self._pipelines[False].static else 1
+        return 2 if self._later.static else 1
 
     def max_batch(self, states: Sequence[Token2WavState], tokens: Sequence[Sequence[int]]) -> int:
         """How many of these chunks, from the first on, are best computed in one call."""
-        return self._pipelines[False].max_batch(states, tokens)
+        return self._later.max_batch(states, tokens)
 
     @torch.inference_mode()
     def start(
@@ -149,7 +150,7 @@ class Token2Wav:
     ) -> QueuedAudio:
         """The next samples of streams, given all their tokens so far (look-ahead included); without
         `final`, whole utterances at once, with full attention."""
-        return self._pipelines[urgent].start(states, tokens, final)
+        return (self._urgent if urgent else self._later).start(states, tokens, final)
 
     def advance(
         self,

@@ -30,8 +30,8 @@ from cosyserve.engine.text_stream import feeding, opened
 from cosyserve.engine.workers.messages import (
     Cancel,
     Chunk,
-    Embed,
     Embedded,
+    EmbedRequest,
     End,
     FromWorker,
     NotStarted,
@@ -123,7 +123,7 @@ class WorkerEngine:
 
     async def embed(self, recording: Recording) -> Voice:
         with self._request() as (id, replies):
-            self._send(Embed(id, recording))
+            self._send(EmbedRequest(id, recording))
             reply = await replies.get()
         if isinstance(reply, Exception):
             raise reply

@@ -68,7 +68,7 @@ class Cancel(msgspec.Struct, tag=True):
     id: int
 
 
-class Embed(msgspec.Struct, tag=True):
+class EmbedRequest(msgspec.Struct, tag=True):
     """A recording to learn a voice from."""
 
     id: int
@@ -125,7 +125,7 @@ class Stats(msgspec.Struct, tag=True):
     stats: EngineStats
 
 
-ToWorker = Open | Push | End | Cancel | Embed
+ToWorker = Open | Push | End | Cancel | EmbedRequest
 FromWorker = Ready | NotStarted | Chunk | Failed | Embedded | Stats
 
 

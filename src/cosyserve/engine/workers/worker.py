@@ -28,8 +28,8 @@ from cosyserve.engine.scheduling.loop import Loop
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.workers.messages import (
     Chunk,
-    Embed,
     Embedded,
+    EmbedRequest,
     End,
     Failed,
     FromWorker,
@@ -88,7 +88,7 @@ class Worker:
             self._loop.stop()
 
     def _take(self, message: ToWorker) -> None:
-        if isinstance(message, Embed):
+        if isinstance(message, EmbedRequest):
             self._enrolling.submit(self._embed, message)
         elif isinstance(message, Open):
             self._open(message)
@@ -119,7 +119,7 @@ class Worker:
         ticket = self._tickets[message.id] = Ticket(self._intake, request, sink)
         ticket.open()
 
-    def _embed(self, message: Embed) -> None:
+    def _embed(self, message: EmbedRequest) -> None:
         try:
             self._send(Embedded(message.id, enroll(self.model, message.recording)))
         except Exception as error:

@@ -75,7 +75,7 @@ class MemoryAttention(nn.Module):
         return x.reshape(x.shape[0], x.shape[1], self.heads, -1).transpose(1, 2)
 
 
-class Block(nn.Module):
+class S3Block(nn.Module):
     """One pre-norm layer of the encoder."""
 
     def __init__(self, config: S3Config) -> None:
@@ -95,7 +95,7 @@ class Block(nn.Module):
         return x + self.mlp(self.mlp_ln(x))
 
 
-class Encoder(nn.Module):
+class S3Encoder(nn.Module):
     """Two strided convolutions, then the blocks: four mel frames become one position."""
 
     def __init__(self, config: S3Config) -> None:
@@ -103,7 +103,7 @@ class Encoder(nn.Module):
         self.head_dim = config.head_dim
         self.conv1 = nn.Conv1d(config.mels, config.state, 3, stride=2, padding=1)
         self.conv2 = nn.Conv1d(config.state, config.state, 3, stride=2, padding=1)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(S3Block(config) for _ in range(config.layers))
 
     def forward(self, mel: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """mel [B, mels, T], lengths [B] -> hidden [B, L, state], code lengths [B]"""
@@ -155,7 +155,7 @@ class S3Tokenizer(nn.Module):
 
     def __init__(self, config: S3Config) -> None:
         super().__init__()
-        self.encoder = Encoder(config)
+        self.encoder = S3Encoder(config)
         self.quantizer = Quantizer(config)
 
     def forward(self, mel: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ class DiTCache:
     attention: Tensor
 
 
-class Attention(nn.Module):
+class DiTAttention(nn.Module):
     def __init__(self, config: DiTConfig) -> None:
         super().__init__()
         self.heads = config.heads
@@ -55,7 +55,7 @@ class Attention(nn.Module):
         return self.proj(y.transpose(1, 2).flatten(2)), (k, v)
 
 
-class ConvBlock(nn.Module):
+class DiTConvBlock(nn.Module):
     """Causal convolution, LayerNorm, Mish, causal convolution."""
 
     def __init__(self, hidden: int) -> None:
@@ -78,13 +78,13 @@ class ConvBlock(nn.Module):
         return self.block["6"](y).transpose(1, 2), kept
 
 
-class Block(nn.Module):
+class DiTBlock(nn.Module):
     def __init__(self, config: DiTConfig) -> None:
         super().__init__()
         hidden = config.hidden
         inner = int(config.mlp_ratio * hidden)
-        self.attn = Attention(config)
-        self.conv = ConvBlock(hidden)
+        self.attn = DiTAttention(config)
+        self.conv = DiTConvBlock(hidden)
         self.mlp = nn.ModuleDict({"fc1": nn.Linear(hidden, inner), "fc2": nn.Linear(inner, hidden)})
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(hidden, 9 * hidden))
 
@@ -130,7 +130,7 @@ class DiT(nn.Module):
             nn.Linear(config.hidden, config.hidden),
         )
         self.in_proj = nn.Linear(4 * mel, config.hidden)  # x, mu, speaker, prompt
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.blocks = nn.ModuleList(DiTBlock(config) for _ in range(config.depth))
         self.final_layer = FinalLayer(config.hidden, mel)
 
     def forward(

@@ -28,7 +28,7 @@ class Unscaled(NamedTuple):
     squares: Tensor  # [parts, B] float32: sums of the squares of the norm's input
 
 
-class Tile(NamedTuple):
+class BatchTile(NamedTuple):
     """Outputs of a program, terms of their sums per turn of its loop, and its warps and stages."""
 
     outputs: int
@@ -39,7 +39,7 @@ class Tile(NamedTuple):
 
 # As measured on an H200. So large that a processor holds one program: else those of the next
 # launch, which begin early, would crowd on processors that this one leaves free.
-PLAIN, GATED = Tile(32, 128, 4, 5), Tile(64, 128, 4, 3)
+PLAIN, GATED = BatchTile(32, 128, 4, 5), BatchTile(64, 128, 4, 3)
 LINE = 64  # weights of 128 bytes, which the cache takes at a time
 
 
@@ -166,7 +166,7 @@ def _launch(
     out: Tensor,
     x: Tensor,
     weight: Tensor,
-    shape: Tile,
+    shape: BatchTile,
     ieee: bool,
     *,
     bias: Tensor | None = None,

@@ -39,7 +39,7 @@ quick: $(ALL)
 
 # What only computes shares the cores; servers have them for themselves.
 test: $(ALL)
-	$(BIN)/python -m pytest -n 2 -m "unit or kernels"
+	$(BIN)/python -m pytest -n 2 -m "unit or slow or kernels"
 	$(BIN)/python -m pytest -m "server or triton or gpu"
 
 lint: $(ALL)

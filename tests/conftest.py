@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.testing  # at its first import it starts a process
 import pytest
 import torch
+from hypothesis import settings
 
 from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
@@ -23,6 +25,8 @@ from cosyserve.voices.enroll import enroll
 from tests import published
 from tests.triton.scripted import Scripted, scripted
 
+settings.register_profile("cosyserve", deadline=None)  # a busy machine is no failure
+settings.load_profile("cosyserve")
 os.environ.setdefault("COSYSERVE_MODEL", "test")  # the small voice takes its time
 torch.set_num_threads(1)  # tests are small: threads only wait for each other
 if not torch.cuda.is_available():
@@ -37,6 +41,15 @@ TIERS = {
         "models/flow/test_fused_unet.py",
         "models/vocoder/test_fused.py",
     ),
+    "slow": (
+        "checkpoints/onnx/",
+        "checkpoints/test_broken_folders.py",
+        "checkpoints/test_broken_native.py",
+        "checkpoints/test_native.py",
+        "engine/compute/test_static.py",
+        "engine/split/",
+        "engine/test_speak.py",
+    ),
     "server": (
         "backends/",
         "bench/",
@@ -50,6 +63,7 @@ TIERS = {
         "test_crowds.py",
         "test_docs.py",
         "test_nano.py",
+        "test_server.py",
         "text/test_number_process.py",
         "training/",
         "voices/test_redis.py",

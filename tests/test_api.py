@@ -34,10 +34,12 @@ def modules_after(statement: str) -> set[str]:
     return set(run.stdout.split())
 
 
+@pytest.mark.server
 def test_importing_the_package_imports_no_torch() -> None:
     assert not {"torch", "numpy", "onnx"} & modules_after("import cosyserve")
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("room", ["contracts", "audio", "settings", "cli", "server"])
 def test_rooms_of_the_gateway_import_no_torch(room: str) -> None:
     assert "torch" not in modules_after(f"import cosyserve.{room}")

@@ -9,7 +9,7 @@ import torch
 from benchmarks.gpu.bench import PROMPT_POSITIONS, Bench
 from cosyserve.contracts import Sampling
 from cosyserve.engine.compute.generation import Generation, WholeText
-from cosyserve.engine.compute.lm_graphs import Piece
+from cosyserve.engine.compute.lm_graphs import PrefillPiece
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.models.config import LMConfig
 
@@ -20,13 +20,13 @@ REACH = 512  # and may come to meanwhile
 def runner(bench: Bench, slots: int, *, kernels: bool = True) -> LMRunner:
     made = LMRunner(bench.lm, slots, 2 * REACH)
     if not kernels:
-        made._steps._fused = None
+        made._graphs._fused = None
     made.warm_up()
     return made
 
 
 def step_ms(bench: Bench, name: str, made: LMRunner, rows: int) -> float:
-    config, steps = bench.lm.config, made._steps
+    config, steps = bench.lm.config, made._graphs
 
     def run() -> None:
         steps.decode(rows, REACH, Sampling().top_k)
@@ -81,7 +81,7 @@ def prefill_110_ms(bench: Bench) -> float:
     ids = [bench.lm.config.sos] * PROMPT_POSITIONS
 
     def run() -> None:
-        made._steps.prefill([Piece(0, ids, 0, True)], Sampling().top_k)
+        made._graphs.prefill([PrefillPiece(0, ids, 0, True)], Sampling().top_k)
 
     with torch.inference_mode(), made.queue.use():
         return bench.wall_ms("prefill_110", run, bench.few(50, 2))

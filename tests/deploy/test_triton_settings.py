@@ -86,6 +86,7 @@ def command(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.server
 def test_the_help_shows_every_key_with_default_and_description() -> None:
     shown = command("--help").stdout
     lines = help_text().split("\n\n")
@@ -103,6 +104,7 @@ def test_every_key_is_documented() -> None:
     assert FIELDS.keys() <= documented
 
 
+@pytest.mark.server
 def test_a_bad_environment_is_one_line(tmp_path: Path) -> None:
     run = command("--model", "test", "--out", str(tmp_path / "repo"), COSYSERVE_PORT="http")
     assert run.returncode == command("--model", "test").returncode  # as for any bad option

@@ -18,6 +18,7 @@ with torch.inference_mode():
 """
 
 
+@pytest.mark.server
 def test_what_is_compiled_for_one_length_is_not_kept_for_ever() -> None:
     unset = {k: v for k, v in os.environ.items() if k != "ONEDNN_PRIMITIVE_CACHE_CAPACITY"}
 

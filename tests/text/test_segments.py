@@ -39,6 +39,7 @@ def test_spoken_text_is_spoken_as_it_is(text: str) -> None:
     assert "".join(segments(once, len)) == once
 
 
+@pytest.mark.server
 def test_importing_is_light() -> None:
     code = (
         "import sys, cosyserve.text; sys.exit(any(m in sys.modules for m in ('wetext', 'torch')))"

@@ -128,6 +128,7 @@ def test_a_broken_file_is_refused(tmp_path: Path) -> None:
         load_speech_tokenizer(tmp_path / "broken.onnx")
 
 
+@pytest.mark.server
 def test_importing_needs_no_onnx() -> None:
     code = (
         "import sys, cosyserve.checkpoints.onnx.encoders;"

@@ -55,6 +55,7 @@ def alone(lm: SpeechLM, seed: int) -> list[int]:
     return row.tokens
 
 
+@pytest.mark.slow
 def test_300_seeds_say_the_same_alone_and_in_company(lm: SpeechLM) -> None:
     company = [generation(seed) for seed in range(300)]
     as_graphs = [generation(seed) for seed in range(100)]

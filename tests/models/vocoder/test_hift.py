@@ -42,6 +42,7 @@ def decibels(signal: torch.Tensor, error: torch.Tensor) -> float:
     return float(10 * torch.log10(signal.square().mean() / error.square().mean()))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.sets(st.integers(10, 150), max_size=4))
 def test_streamed_equals_whole(vocoder: HiFT, cuts: set[int]) -> None:

@@ -1,7 +1,7 @@
 """Faster or slower speech: mel frames interpolated in time, whole or as they arrive.
 
-Output frame i lies at (i + 0.5) * speed - 0.5 of the input, wherever chunks
-begin, so that streamed and whole speech are the same.
+Output frame i lies at (i + 0.5) * speed - 0.5 of the input, wherever chunks begin, so that streamed
+and whole speech are the same.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ def stretch(
     first = state.produced
     if final:
         count = max(1, int(end / speed)) if end else 0
-    else:  # an output frame needs both of its neighbours
-        count = max(first, int((end - 0.5) / speed + 0.5))
+    else:
+        # An output frame needs both of its neighbours. Above speed 3 it may have them and yet be
+        # none in the end, where only one more input frame comes.
+        count = max(first, min(int((end - 0.5) / speed + 0.5), int((end + 1) / speed)))
     position = torch.arange(first, count, dtype=torch.float64, device=mel.device)
     position = (position + 0.5) * speed - 0.5
     position = position.clamp(0, max(0, end - 1))

@@ -197,7 +197,7 @@ class Token2Wav:
 
 
 class _Pipeline:
-    """Flow, stretch and vocoder in one lane: on static buffers where their shapes are known."""
+    """Flow, stretch and vocoder in one queue: on static buffers where their shapes are known."""
 
     def __init__(self, flow: Flow, vocoder: HiFT, queue: DeviceQueue, rows: Sequence[int]) -> None:
         self.flow, self.vocoder, self.queue = flow, vocoder, queue

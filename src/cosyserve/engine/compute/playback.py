@@ -45,4 +45,6 @@ class Playback:
 
     def slack(self, now: float) -> float:
         """Seconds of audio that the listener still has; less than 0 after an underrun."""
-        return 0.0 if self.began is None else self.end - now
+        if self.began is None:
+            return 0.0
+        return self.began + self.samples / SAMPLE_RATE - now

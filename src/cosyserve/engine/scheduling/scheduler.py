@@ -248,7 +248,7 @@ class Scheduler:
 
     def _ready(self) -> list[Session]:
         now = self.clock()
-        ready = [session for session in self.running if session.take.ready]
+        ready = [session for session in self.running if session.utterances[0].take.ready]
         for session in ready:
             if session.ready_since is None:
                 session.ready_since = now

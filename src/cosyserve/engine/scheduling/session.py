@@ -69,6 +69,10 @@ class Session:
     ready_since: float | None = None  # when its next chunk could be computed
     attempts: int = 0
     done: bool = False
+    stream: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stream = self.request.stream
 
     @property
     def take(self) -> Take:
@@ -81,10 +85,6 @@ class Session:
     @state.setter
     def state(self, state: Token2WavState) -> None:
         self.utterances[0].state = state
-
-    @property
-    def stream(self) -> bool:
-        return self.request.stream
 
     @property
     def final(self) -> bool:

@@ -43,14 +43,9 @@ class Take:
         self.stream = stream
         self.lookahead = lookahead
         self._ends = hop_ends(prompt_tokens, grid, hop)
-        self._end = next(self._ends)
+        self._next_hop()
         self._spoken = 0  # tokens that were turned into audio
         self._peak = 0.0
-
-    @property
-    def needed(self) -> int:
-        """Tokens for another chunk that is not the last."""
-        return self._end + self.lookahead if self.stream else NEVER
 
     @property
     def ready(self) -> bool:
@@ -93,5 +88,10 @@ class Take:
         reached = len(self.source.tokens) if self.final else self._end
         count, self._spoken = reached - self._spoken, reached
         while not self.final and self._end <= self._spoken:
-            self._end = next(self._ends)
+            self._next_hop()
         return count
+
+    def _next_hop(self) -> None:
+        self._end = next(self._ends)
+        # Tokens for another chunk that is not the last. Asked for at every step of every session.
+        self.needed = self._end + self.lookahead if self.stream else NEVER

@@ -71,7 +71,10 @@ TIERS = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives every test its tier. Of two processes that share the tests, one has all that talk to a
+    tritonserver, and begins with them: the server is started once."""
     here = Path(__file__).parent
     for item in items:
         path = item.path.relative_to(here).as_posix()
@@ -79,6 +82,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if tier is None:
             tier = next((tier for tier in TIERS if item.get_closest_marker(tier)), "unit")
         item.add_marker(tier)
+        item.add_marker(pytest.mark.xdist_group("triton" if tier == "triton" else path))
+    items.sort(key=lambda item: item.get_closest_marker("triton") is None)
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,11 +18,27 @@ import pytest
 
 from cosyserve.checkpoints.model import assemble
 from cosyserve.checkpoints.testmodel import random_parts
-from cosyserve.contracts import AudioChunk, Mode, Recording, SpeechRequest, Voice
+from cosyserve.contracts import (
+    AudioChunk,
+    Mode,
+    Recording,
+    Sampling,
+    SpeechOptions,
+    SpeechRequest,
+    Voice,
+)
 from cosyserve.engine.in_process import LocalEngine
 from cosyserve.engine.workers import client
 from cosyserve.engine.workers.client import WorkerEngine
-from cosyserve.engine.workers.messages import Chunk, Failed, Open, frame, from_worker, to_worker
+from cosyserve.engine.workers.messages import (
+    Chunk,
+    Embedded,
+    Failed,
+    Open,
+    frame,
+    from_worker,
+    to_worker,
+)
 from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.engine.workers.pool import WorkerPool
 from cosyserve.errors import (
@@ -57,7 +73,7 @@ def with_workers(count: int, story: Callable[[WorkerPool], Awaitable[None]]) -> 
             await story(pool)
         finally:
             await pool.close()
-        assert all(p.poll() is not None for worker in pool.workers for p in worker._processes)
+        assert all(worker._process.poll() is not None for worker in pool.workers)
 
     asyncio.run(run())
 
@@ -177,7 +193,7 @@ def test_a_request_goes_to_the_worker_with_the_least_to_do() -> None:
     async def story(pool: WorkerPool) -> None:
         streams = [asyncio.create_task(listen(pool.open(request(pool)))) for _ in range(4)]
         await asyncio.sleep(0.1)
-        assert [len(worker._pending) for worker in pool.workers] == [2, 2]
+        assert [len(worker._replies) for worker in pool.workers] == [2, 2]
         await asyncio.gather(*streams)
         os.kill(pool.workers[0].pid, signal.SIGKILL)
         while pool.workers[0].stats().ready:
@@ -216,6 +232,43 @@ def test_messages_survive_the_journey() -> None:
     heard = from_worker.decode(frame(Chunk(1, chunk))[4:]).chunk
     assert np.array_equal(heard.samples, chunk.samples)
     assert (heard.index, heard.tokens, heard.finish, heard.text_tokens) == (2, 9, "stop", 11)
-    for error in (InputError("a"), OverloadError("b", 3.0), CosyError("c"), VoiceError("d")):
-        told = from_worker.decode(frame(Failed.of(1, error))[4:]).error()
-        assert (type(told), str(told)) == (type(error), str(error))
+
+
+def test_every_error_keeps_its_class_and_what_is_not_known_its_nearest() -> None:
+    class LocalError(VoiceError):
+        """Only this process knows it."""
+
+    def journey(error: CosyError) -> CosyError:
+        return from_worker.decode(frame(Failed.of(1, error))[4:]).error
+
+    for kind in CosyError.kinds.values():
+        error = OverloadError("full", 2.5) if kind is OverloadError else kind("why")
+        back = journey(error)
+        assert (type(back), str(back)) == (kind, str(error))
+        assert getattr(back, "retry_after", None) == getattr(error, "retry_after", None)
+    assert {"MissingVoiceError", "StoreError", "CheckpointError"} <= CosyError.kinds.keys()
+    assert type(journey(LocalError("why"))) is VoiceError
+
+
+def test_options_of_a_request_travel_whole() -> None:
+    """A new field of `SpeechRequest` must be one of `SpeechOptions`, or it is lost on its way."""
+    names = {field.name for field in fields(SpeechRequest)}
+    assert names == {"text", "voice", *SpeechOptions.__annotations__}
+    source = np.ones(16, np.float32)
+    asked = SpeechRequest("Hi", VOICE, Mode.CONVERT, source=source, sampling=Sampling(0.5, 3))
+    back = to_worker.decode(frame(Open.of(3, asked, None))[4:]).request(VOICE)
+    assert np.array_equal(back.source, source)
+    assert back.sampling == asked.sampling
+
+
+def test_a_voice_travels_with_its_arrays() -> None:
+    voice = Voice(
+        prompt_text="Hi",
+        speech_tokens=np.arange(3, dtype=np.int32),
+        mel=np.ones((6, 80), np.float32),
+        embedding=np.ones(4, np.float32),
+        name="ann",
+    )
+    assert voice.content_hash  # what is cached of it does not travel
+    back = from_worker.decode(frame(Embedded(1, voice))[4:]).voice
+    assert (back.name, back.content_hash) == ("ann", voice.content_hash)

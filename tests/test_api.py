@@ -15,6 +15,7 @@ def test_public_names() -> None:
         "TTS",
         "AudioChunk",
         "CosyError",
+        "LocalEngine",
         "Mode",
         "Sampling",
         "SpeechRequest",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,23 +36,17 @@ def test_too_many_are_refused_and_the_others_served(
     body = {"model": "test", "input": TEXT, "response_format": "pcm"}
     with served(tmp_path) as (url, _), ThreadPoolExecutor(16) as pool:
 
-        def ask(_: int) -> tuple[int, float]:
-            begun = time.perf_counter()
+        def ask(_: int) -> int:
             answer = httpx.post(f"{url}/v1/audio/speech", json=body, timeout=60)
             if answer.status_code == 429:
                 assert int(answer.headers["retry-after"]) >= 1
                 assert answer.json()["error"]["code"] == "overloaded"
-            return answer.status_code, time.perf_counter() - begun
+            return answer.status_code
 
-        quiet = max(seconds for _, seconds in pool.map(ask, range(4)))  # a full house
-        answers = list(pool.map(ask, range(48)))
-        assert {status for status, _ in answers} == {200, 429}
-        served_in = [seconds for status, seconds in answers if status == 200]
-        assert max(served_in) < 3 * quiet + 1.0  # nobody waits behind more than the queue
-        begun = time.perf_counter()
+        assert set(pool.map(ask, range(4))) == {200}  # a full house
+        assert set(pool.map(ask, range(48))) == {200, 429}
         assert httpx.get(f"{url}/ready").status_code == 200
-        assert time.perf_counter() - begun < 1.0
-        assert ask(0)[0] == 200
+        assert ask(0) == 200
 
 
 def test_two_devices_and_a_key(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from cosyserve.version import __version__
 
 if TYPE_CHECKING:
     from cosyserve.contracts import AudioChunk, Mode, Sampling, SpeechRequest, Voice
+    from cosyserve.engine.in_process import LocalEngine
     from cosyserve.engine.tts import TTS, load
     from cosyserve.errors import CosyError
 
@@ -19,6 +20,7 @@ __all__ = [
     "TTS",
     "AudioChunk",
     "CosyError",
+    "LocalEngine",
     "Mode",
     "Sampling",
     "SpeechRequest",
@@ -31,7 +33,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'cosyserve' has no attribute {name!r}")
-    rooms = {"TTS": "engine.tts", "load": "engine.tts", "CosyError": "errors"}
+    rooms = {
+        "TTS": "engine.tts",
+        "load": "engine.tts",
+        "LocalEngine": "engine.in_process",
+        "CosyError": "errors",
+    }
     return getattr(importlib.import_module(f"cosyserve.{rooms.get(name, 'contracts')}"), name)
 
 

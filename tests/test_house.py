@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ WINGS = {
         {"plain_files", "config_data", "folder"},
     ],
     "models": [
+        {"fused"},
         {"lm", "flow", "vocoder", "encoders"},
         {"kernels", "config", "randomness", "int8"},
     ],
@@ -99,6 +101,24 @@ def test_imports_go_down_only(room: str) -> None:
     floors = WINGS.get(room, HOUSE)
     assert places(PACKAGE / room) == set().union(*floors)
     assert climbs(PACKAGE / room, floors) == []
+
+
+def test_no_circle_is_in_the_house() -> None:
+    """Not even of imports inside functions, or for types alone."""
+    files = {
+        ".".join(("cosyserve", *f.relative_to(PACKAGE).with_suffix("").parts)): f
+        for f in PACKAGE.rglob("*.py")
+    }
+    graph = {
+        name: {
+            other
+            for target in imports(file)
+            for other in (target, target.rpartition(".")[0])
+            if other in files and other != name
+        }
+        for name, file in files.items()
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError
 
 
 def test_no_file_is_two_ideas_long() -> None:

@@ -17,8 +17,9 @@ from cosyserve.engine.compute.lm_graphs import TILE
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.errors import CosyError
 from cosyserve.models.flow.flow import Flow, FlowPrompt
+from cosyserve.models.fused import fused_lm
 from cosyserve.models.lm import draw
-from cosyserve.models.lm.lm import KVCache, fused_lm
+from cosyserve.models.lm.lm import KVCache
 
 BATCH = 32
 

@@ -22,7 +22,8 @@ from cosyserve.engine.compute.hops import hop_ends
 from cosyserve.engine.compute.token2wav import Token2Wav, Token2WavState
 from cosyserve.errors import CosyError
 from cosyserve.models.flow.flow import Flow, FlowState
-from cosyserve.models.lm.lm import KVCache, fused_lm
+from cosyserve.models.fused import fused_lm
+from cosyserve.models.lm.lm import KVCache
 
 COMPANY = 8  # rows
 

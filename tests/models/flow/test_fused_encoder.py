@@ -16,12 +16,13 @@ pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings 
 from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.engine.compute.flow_graphs import FlowGraphs
 from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig
-from cosyserve.models.flow.encoder import UpsamplingConformer, fused_encoder
+from cosyserve.models.flow.encoder import UpsamplingConformer
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
 from cosyserve.models.flow.fused_encoder import FusedEncoder
 from cosyserve.models.flow.kernels import linear as flow_linear
 from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
 from cosyserve.models.flow.masks import valid
+from cosyserve.models.fused import fused_encoder
 from tests.models.hopper import compiled
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")

@@ -19,7 +19,8 @@ from cosyserve.models.flow.fused_unet import FusedUNet
 from cosyserve.models.flow.kernels import linear
 from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
 from cosyserve.models.flow.masks import attention_bias, valid
-from cosyserve.models.flow.unet import UNet, fused_unet, stack_inputs
+from cosyserve.models.flow.unet import UNet, stack_inputs
+from cosyserve.models.fused import fused_unet
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

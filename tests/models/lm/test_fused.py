@@ -18,13 +18,14 @@ from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.models import int8
 from cosyserve.models.config import LMConfig
+from cosyserve.models.fused import fused_lm
 from cosyserve.models.kernels.launch import launch, only_compiled
 from cosyserve.models.lm import draw
 from cosyserve.models.lm.fused import MEDIUM_BATCH, FusedLM
 from cosyserve.models.lm.kernels import elementwise
 from cosyserve.models.lm.kernels.linear_batch import ROWS
 from cosyserve.models.lm.kernels.prefill_attention import QUERIES
-from cosyserve.models.lm.lm import KVCache, SpeechLM, fused_lm
+from cosyserve.models.lm.lm import KVCache, SpeechLM
 from tests.models.hopper import compiled
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")

@@ -12,10 +12,11 @@ pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings 
 from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.engine.compute.vocoder_graphs import VocoderGraphs
 from cosyserve.models.config import VocoderConfig
+from cosyserve.models.fused import fused_hift
 from cosyserve.models.randomness import normal
 from cosyserve.models.vocoder import stream
 from cosyserve.models.vocoder.fused import FusedHiFT
-from cosyserve.models.vocoder.hift import HiFT, Snake, fused_hift
+from cosyserve.models.vocoder.hift import HiFT, Snake
 from cosyserve.models.vocoder.kernels.convolution import Activation, Ends, Taps, convolve
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")

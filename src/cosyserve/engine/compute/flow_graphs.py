@@ -18,10 +18,10 @@ from torch import Tensor
 from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.engine.compute.device_queue import CapturedGraphs, DeviceQueue, smallest_shape
 from cosyserve.models.flow.cfm import doubled, euler, schedule
-from cosyserve.models.flow.encoder import fused_encoder
 from cosyserve.models.flow.flow import Flow, FlowBatch, FlowPrompt, FlowState
 from cosyserve.models.flow.masks import valid
-from cosyserve.models.flow.unet import fused_unet, stack_inputs
+from cosyserve.models.flow.unet import stack_inputs
+from cosyserve.models.fused import fused_encoder, fused_unet
 
 if TYPE_CHECKING:
     from cosyserve.models.flow.fused_unet import FusedUNet

@@ -17,8 +17,9 @@ from cosyserve.contracts import MAX_WINDOW
 from cosyserve.engine.compute.device_queue import CapturedGraphs, DeviceQueue
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.limits import SEED_MASK
+from cosyserve.models.fused import fused_lm
 from cosyserve.models.lm.draw import ACTIVE, FLOATS, INTS, LENGTH, TOKEN, draw
-from cosyserve.models.lm.lm import KVCache, SpeechLM, fused_lm
+from cosyserve.models.lm.lm import KVCache, SpeechLM
 
 MAX_TOP_K = 64  # the top_k that captured steps allow; others are computed step by step
 PIECES = (16, 32, 64, 128, 256, 512, 1024)  # ids of all pieces of a prefill, together

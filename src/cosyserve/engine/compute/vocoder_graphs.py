@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from cosyserve.engine.compute.device_queue import CapturedGraphs, DeviceQueue, smallest_shape
-from cosyserve.models.vocoder.hift import HiFT, fused_hift
+from cosyserve.models.fused import fused_hift
+from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.models.vocoder.stream import (
     VocoderState,
     Voiced,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -15,12 +14,6 @@ from torch import Tensor, nn
 
 from cosyserve.models.config import EncoderConfig
 from cosyserve.models.flow.masks import attention_bias, valid
-from cosyserve.models.kernels import kernels_supported
-
-if TYPE_CHECKING:
-    from cosyserve.models.flow.fused_encoder import FusedEncoder
-
-MAX_FUSED_SIZE = 512  # channels: kernels hold whole rows
 
 
 @dataclass(frozen=True)
@@ -221,16 +214,3 @@ class UpsamplingConformer(nn.Module):
             x, keys_values = block(x, distances, bias, past[index] if past else None)
             kept.append(keys_values)
         return x, tuple(kept)
-
-
-def fused_encoder(encoder: UpsamplingConformer, max_tokens: int) -> FusedEncoder | None:
-    """The encoder in few launches, where its kernels are quick; for rows of at most `max_tokens`
-    (0: there are none)."""
-    weight = encoder.after_norm.weight
-    if not kernels_supported(weight.device) or weight.dtype is not torch.bfloat16:
-        return None
-    if max_tokens == 0 or encoder.config.size > MAX_FUSED_SIZE:
-        return None
-    from cosyserve.models.flow.fused_encoder import FusedEncoder
-
-    return FusedEncoder(encoder, max_tokens)

@@ -8,18 +8,12 @@ Module names are those of the published checkpoint.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.config import UNetConfig
-from cosyserve.models.kernels import kernels_supported
-
-if TYPE_CHECKING:
-    from cosyserve.models.flow.fused_unet import FusedUNet
 
 
 class CausalConv(nn.Conv1d):
@@ -185,15 +179,3 @@ def time_sinusoid(t: Tensor, size: int) -> Tensor:
     frequency = torch.exp(torch.arange(half, device=t.device) * (-math.log(10000.0) / (half - 1)))
     angle = 1000.0 * t.float()[:, None] * frequency
     return torch.cat((angle.sin(), angle.cos()), dim=-1)
-
-
-def fused_unet(unet: nn.Module, times: Sequence[float]) -> FusedUNet | None:
-    """The U-Net in few launches, where its kernels are quick; `times` of the Euler steps."""
-    if not isinstance(unet, UNet):
-        return None
-    weight = unet.final_proj.weight
-    if not kernels_supported(weight.device) or weight.dtype is not torch.bfloat16:
-        return None
-    from cosyserve.models.flow.fused_unet import FusedUNet
-
-    return FusedUNet(unet, times)

@@ -6,17 +6,12 @@ Ids in, logits out: sampling and the end of speech are the caller's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.config import LMConfig
-from cosyserve.models.kernels import kernels_supported
-
-if TYPE_CHECKING:
-    from cosyserve.models.lm.fused import FusedLM
 
 BLOCK = 64  # rows of weights
 FEW_ROWS = range(3, 17)  # of input; one and two are quick, many pay for the copy
@@ -193,14 +188,3 @@ class SpeechLM(nn.Module):
             )
             x = layer(x, rotary, mask, rows)
         return self.norm(x)
-
-
-def fused_lm(lm: SpeechLM, positions: int) -> FusedLM | None:
-    """The LM in few launches, where its kernels are quick: float16 can't hold products before their
-    norm, and float32 has no matrix units."""
-    weight = lm.head.weight
-    if not kernels_supported(weight.device) or weight.dtype is not torch.bfloat16:
-        return None
-    from cosyserve.models.lm.fused import FusedLM
-
-    return FusedLM(lm, positions)

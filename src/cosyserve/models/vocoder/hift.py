@@ -11,17 +11,12 @@ from __future__ import annotations
 import math
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.config import VocoderConfig
-from cosyserve.models.kernels import kernels_supported
-
-if TYPE_CHECKING:
-    from cosyserve.models.vocoder.fused import FusedHiFT
 
 
 class F0Predictor(nn.Module):
@@ -232,15 +227,3 @@ def cut(x: Tensor, lengths: Tensor | None, rate: int) -> Tensor:
     if lengths is None:
         return x
     return x * (torch.arange(x.shape[2], device=x.device) < (lengths * rate)[:, None])[:, None]
-
-
-def fused_hift(vocoder: HiFT) -> FusedHiFT | None:
-    """The vocoder in few launches, where its kernels are quick."""
-    weight, dilations = vocoder.conv_pre.weight, vocoder.config.dilations
-    if not kernels_supported(weight.device) or weight.dtype is not torch.float32:
-        return None
-    if len({len(block) for block in dilations}) > 1:  # blocks of a stage run side by side
-        return None
-    from cosyserve.models.vocoder.fused import FusedHiFT
-
-    return FusedHiFT(vocoder)

@@ -35,11 +35,11 @@ triton: $(ALL)
 
 # No process, no socket, no interpreted kernel: to run while you write.
 quick: $(ALL)
-	$(BIN)/python -m pytest -n 2 -m unit
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m unit
 
 # What computes first, then servers, which wait for each other and for the clock.
 test: $(ALL)
-	$(BIN)/python -m pytest -n 2 -m "unit or slow or kernels"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "unit or slow or kernels"
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "server or triton or gpu"
 
 lint: $(ALL)

@@ -73,9 +73,9 @@ TIERS = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives every test its tier. Of two processes that share the tests, one has all that talk to a
-    tritonserver, and begins with them: the server is started once."""
-    here = Path(__file__).parent
+    """Gives every test its tier; those of the longest begin. Of two processes that share the tests,
+    one has all that talk to a tritonserver, so that it is started once."""
+    here, order = Path(__file__).parent, {tier: number for number, tier in enumerate(TIERS)}
     for item in items:
         path = item.path.relative_to(here).as_posix()
         tier = next((tier for tier, places in TIERS.items() if path.startswith(places)), None)
@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             tier = next((tier for tier in TIERS if item.get_closest_marker(tier)), "unit")
         item.add_marker(tier)
         item.add_marker(pytest.mark.xdist_group("triton" if tier == "triton" else path))
-    items.sort(key=lambda item: item.get_closest_marker("triton") is None)
+    items.sort(key=lambda item: min(order.get(m.name, len(order)) for m in item.iter_markers()))
 
 
 @pytest.fixture(autouse=True)

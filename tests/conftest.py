@@ -32,9 +32,11 @@ torch.set_num_threads(1)  # tests are small: threads only wait for each other
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # as long as nobody has imported triton
 
-# Folders and files below tests/ by tier; single tests of other files have the marker themselves.
+# Folders and files below tests/ by tier, those that take longest first; single tests of other files
+# have the marker themselves.
 TIERS = {
     "triton": ("triton/", "deploy/test_triton_here.py", "bench/test_triton.py"),
+    "gpu": ("engine/compute/test_cuda.py", "models/test_cuda.py"),
     "kernels": (
         "models/lm/test_fused.py",
         "models/flow/test_fused_encoder.py",
@@ -51,21 +53,21 @@ TIERS = {
         "engine/test_speak.py",
     ),
     "server": (
-        "backends/",
-        "bench/",
-        "benchmarks/",
-        "checkpoints/hub/",
-        "cli/",
-        "engine/test_text_stream.py",
-        "engine/workers/",
-        "gateway/",
-        "golden/",
-        "test_crowds.py",
         "test_docs.py",
         "test_nano.py",
+        "test_crowds.py",
+        "engine/workers/",
+        "engine/test_text_stream.py",
+        "benchmarks/",
+        "training/",
+        "cli/",
+        "backends/",
+        "bench/",
+        "checkpoints/hub/",
+        "gateway/",
+        "golden/",
         "test_server.py",
         "text/test_number_process.py",
-        "training/",
         "voices/test_redis.py",
     ),
 }
@@ -73,17 +75,21 @@ TIERS = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives every test its tier; those of the longest begin. Of two processes that share the tests,
-    one has all that talk to a tritonserver, so that it is started once."""
-    here, order = Path(__file__).parent, {tier: number for number, tier in enumerate(TIERS)}
+    """Gives every test its tier; the longest begin. Of two processes that share the tests, one has
+    all that talk to a tritonserver, so that it is started once."""
+    places = [(place, tier) for tier in TIERS for place in TIERS[tier]]
+    order: dict[pytest.Item, int] = {}
     for item in items:
-        path = item.path.relative_to(here).as_posix()
-        tier = next((tier for tier, places in TIERS.items() if path.startswith(places)), None)
-        if tier is None:
-            tier = next((tier for tier in TIERS if item.get_closest_marker(tier)), "unit")
+        path = item.path.relative_to(Path(__file__).parent).as_posix()
+        marked = next((tier for tier in TIERS if item.get_closest_marker(tier)), "unit")
+        order[item], tier = len(places), marked
+        for number, (place, tier_of_place) in enumerate(places):
+            if path.startswith(place):
+                order[item], tier = number, tier_of_place
+                break
         item.add_marker(tier)
         item.add_marker(pytest.mark.xdist_group("triton" if tier == "triton" else path))
-    items.sort(key=lambda item: min(order.get(m.name, len(order)) for m in item.iter_markers()))
+    items.sort(key=lambda item: order[item])
 
 
 @pytest.fixture(autouse=True)

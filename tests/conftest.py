@@ -75,8 +75,7 @@ TIERS = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives every test its tier; the longest begin. Of two processes that share the tests, one has
-    all that talk to a tritonserver, so that it is started once."""
+    """Gives every test its tier; the longest begin: processes that share them then end together."""
     places = [(place, tier) for tier in TIERS for place in TIERS[tier]]
     order: dict[pytest.Item, int] = {}
     for item in items:
@@ -88,7 +87,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 order[item], tier = number, tier_of_place
                 break
         item.add_marker(tier)
-        item.add_marker(pytest.mark.xdist_group("triton" if tier == "triton" else path))
     items.sort(key=lambda item: order[item])
 
 

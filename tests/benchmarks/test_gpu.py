@@ -53,9 +53,7 @@ def test_every_figure_of_a_cpu_is_found() -> None:
     assert report["beside"]["laws"]["company_db"] < -60  # float32
     assert report["transformers_step_ms"] == {"1": None, "64": None}
     assert incorrect(report) == []
-    missing = [line for line in compared(report) if "not measured" in line]
-    # A busy machine may keep up with nobody.
-    assert all(line.startswith("max_realtime_streams") for line in missing)
+    assert not any("not measured" in line for line in compared(report))
 
 
 def test_a_figure_that_fails_is_null_and_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,6 +217,20 @@ def test_a_stream_goes_on_where_its_state_is_gone(
     np.testing.assert_allclose(found["waveform"][0], samples, atol=1e-3)
 
 
+def test_a_chunk_that_comes_after_its_cancel_leaves_nothing(served: Served, voice: Voice) -> None:
+    given = chunk(voice, spoken(40, 5), 0, False)
+
+    async def ask(client: TritonClient, **parameters: int) -> int:
+        answers = client.stream("token2wav", given, parameters=parameters, **LIMITS)
+        return len([answer async for answer in answers])
+
+    assert asking(served, lambda c: ask(c, session=77)) == 1
+    assert asking(served, lambda c: ask(c, cancel=77)) == 0
+    with pytest.raises(CosyError, match="cancelled"):
+        asking(served, lambda c: ask(c, session=77))
+    comes_to_rest(served)
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

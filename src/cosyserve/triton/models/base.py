@@ -13,6 +13,7 @@ import logging
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -30,6 +31,7 @@ Outputs = dict[str, Array]
 
 FINAL = pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 WATCH_SECONDS = 0.1  # from one look for clients that have left to the next
+CANCELLED_SESSIONS = 1024  # that are remembered: a request may arrive after its own `cancel`
 
 
 class AsyncTritonModel:
@@ -45,6 +47,7 @@ class AsyncTritonModel:
         self.settings = {key: value["string_value"] for key, value in config["parameters"].items()}
         self._limit = int(self.settings["max_requests"])
         self._tasks: dict[asyncio.Task[None], tuple[Sender, str]] = {}
+        self._cancelled: deque[str] = deque(maxlen=CANCELLED_SESSIONS)
         self.loop = asyncio.new_event_loop()
         self.loop.set_default_executor(ThreadPoolExecutor(2 * self._limit + 8))
         self.prepare()
@@ -79,12 +82,15 @@ class AsyncTritonModel:
 
     def _take(self, request: Request, sender: Sender) -> None:
         if cancelled := request.parameters.get("cancel"):
-            self._cancel(cancelled)
+            self._cancel(str(cancelled))
             sender.send(pb.InferenceResponse([]), final=True)
             return
+        session = str(request.parameters.get("session", ""))
         task = self.loop.create_task(self._answer(request, sender))
-        self._tasks[task] = sender, request.parameters.get("session", "")
+        self._tasks[task] = sender, session
         task.add_done_callback(self._tasks.pop)
+        if session in self._cancelled:
+            self.loop.call_soon(task.cancel)
 
     async def _answer(self, request: Request, sender: Sender) -> None:
         try:
@@ -103,6 +109,7 @@ class AsyncTritonModel:
             sender.send(_error_response(triton_error(error)), final=True)
 
     def _cancel(self, session: str) -> None:
+        self._cancelled.append(session)
         for task, (_, task_session) in list(self._tasks.items()):
             if task_session == session:
                 task.cancel()

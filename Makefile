@@ -37,10 +37,10 @@ triton: $(ALL)
 quick: $(ALL)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m unit
 
-# What only computes shares the cores; servers have them for themselves.
+# Two processes share the cores; of those with servers, each has whole files.
 test: $(ALL)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "unit or slow or kernels"
-	$(BIN)/python -m pytest -m "server or triton or gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "server or triton or gpu"
 
 lint: $(ALL)
 	$(BIN)/ruff check .

@@ -75,7 +75,11 @@ TIERS = {
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives every test its tier; the longest begin: processes that share them then end together."""
+    """Gives every test its tier; the longest begin: processes that share them then end together.
+
+    Where tests share processes by group, one has all that talk to a tritonserver, so that it is
+    started once.
+    """
     places = [(place, tier) for tier in TIERS for place in TIERS[tier]]
     order: dict[pytest.Item, int] = {}
     for item in items:
@@ -87,6 +91,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 order[item], tier = number, tier_of_place
                 break
         item.add_marker(tier)
+        item.add_marker(pytest.mark.xdist_group("triton" if tier == "triton" else path))
     items.sort(key=lambda item: order[item])
 
 

@@ -25,7 +25,7 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.fixture(params=["folder", "redis"])
+@pytest.fixture(params=["folder", pytest.param("redis", marks=pytest.mark.server)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> VoiceStore:
     if request.param == "folder":
         return open_store(str(tmp_path / "voices"))

@@ -53,6 +53,7 @@ S3 = S3Config(state=64, heads=1, layers=1, fsmn_kernel=5)
 CAMPLUS = CamPlusConfig(
     head_channels=4, init_channels=8, growth=4, bn_size=2, block_layers=(2, 1, 1)
 )
+END_BIAS = 16.0  # the largest of so many random logits is about 15
 HF_ROWS = 7040  # 320 text ids, 6564 classes, sos, task, and padding to a multiple of 128
 SENTENCES = (
     "The quick brown fox jumps over the lazy dog, and then over another lazy dog.",
@@ -153,8 +154,10 @@ flow: !new:flow.Flow
 
 
 def lm_state() -> dict[str, Tensor]:
-    """llm.pt; the text model's head is the table of text embeddings itself."""
+    """llm.pt; the text model's head is the table of text embeddings itself. It comes to an end soon,
+    as weights that were trained do."""
     state = filled(keys.lm_shapes(LM), 0, fill)
+    state["llm_decoder.bias"][LM.speech_tokens] += END_BIAS
     return state | {keys.LM_HEAD: state[f"{keys.QWEN}embed_tokens.weight"]}
 
 

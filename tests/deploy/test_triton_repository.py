@@ -55,6 +55,18 @@ def rendered(folder: Path, *pairs: str, model: str = "test") -> dict[str, pb.Mod
     }
 
 
+def test_lm_and_token2wav_may_have_a_server_each(tmp_path: Path) -> None:
+    everything = set(rendered(tmp_path / "all"))
+    assert set(rendered(tmp_path / "lm", "role=lm")) == {"tensorrt_llm"}
+    others = rendered(tmp_path / "token2wav", "role=token2wav", "grpc=lm-host:8001")
+    assert set(others) == everything - {"tensorrt_llm"}
+    assert others["cosyvoice2"].parameters["grpc"].string_value == "lm-host:8001"
+    for role in ("lm", "token2wav"):
+        assert check(tmp_path / role / "repository") == []
+    with pytest.raises(InputError, match="leave out llm_url"):
+        rendered(tmp_path / "both", "role=lm", "llm_url=http://localhost:8000/v1")
+
+
 def tensors(side: str) -> dict[str, tuple[str, str]]:
     return {name: (kind, dims) for name, kind, dims in TENSOR.findall(side)}
 

@@ -93,7 +93,8 @@ def _missing(configs: dict[str, pb.ModelConfig]) -> Iterator[str]:
             continue
         needed = {model.parameters["token2wav"].string_value, "audio_tokenizer"}
         needed.add("speaker_embedding")
-        if not model.parameters["llm_url"].string_value:
+        lm_elsewhere = model.parameters["role"].string_value == "token2wav"
+        if not (model.parameters["llm_url"].string_value or lm_elsewhere):
             needed.add("tensorrt_llm")
         for other in sorted(needed - configs.keys()):
             yield f"{name} asks the model '{other}', which is not there"

@@ -86,7 +86,9 @@ def models(settings: TritonSettings, dit: bool) -> dict[str, pb.ModelConfig]:
         _cosyvoice2(cosyvoice2, token2wav, settings.decoupled_mode, settings),
         _cosyvoice2(alias, token2wav, not settings.decoupled_mode, settings),
     ]
-    if not settings.llm_url:
+    if settings.role == "lm":
+        configs.clear()
+    if settings.role != "token2wav" and not settings.llm_url:
         python = settings.triton_backend == "python"
         configs.append(_llm(settings) if python else _tensorrt_llm(settings))
     return {model.name: model for model in configs}
@@ -146,6 +148,7 @@ def _cosyvoice2(
         max_requests=settings.max_requests,
         voice_cache_bytes=settings.voice_cache_bytes,
         triton_backend=settings.triton_backend,
+        role=settings.role,
         grpc=settings.grpc,
         llm_url=settings.llm_url,
         llm_model=settings.llm_model,

@@ -18,8 +18,6 @@ from cosyserve.errors import CheckpointError, InputError
 from cosyserve.models.config import DiTConfig
 from cosyserve.settings import Settings
 
-WEIGHTS = Path("audio_tokenizer", "weights")  # of the test model; Triton reads only numbers there
-
 
 def render(settings: TritonSettings, out: Path) -> list[str]:
     """Writes the repository of a model folder, or of `test` -> the names of its models."""
@@ -31,8 +29,10 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
     voices = settings.voices or Settings.read().voices
     if settings.model_dir == testmodel.NAME:
         parts = testmodel.random_parts()
-        native.write(parts, folder / WEIGHTS)
-        model_dir = out.absolute() / WEIGHTS
+        # In the folder of a model Triton reads only what has a number for its name.
+        owner = "tensorrt_llm" if settings.role == "lm" else "audio_tokenizer"
+        native.write(parts, folder / owner / "weights")
+        model_dir = out.absolute() / owner / "weights"
     else:
         source = model_folder(settings.model_dir)
         if not native.is_native(source):

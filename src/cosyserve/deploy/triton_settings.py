@@ -56,8 +56,10 @@ class TritonSettings(BaseModel):
     """Folder or Redis URL of voices; empty: where `cosyserve` keeps them."""
     triton_backend: Literal["python", "tensorrtllm"] = "python"
     """Of tensorrt_llm: ours, or Triton's own, which needs an engine."""
+    role: Literal["all", "lm", "token2wav"] = "all"
+    """Which models the repository has: all, tensorrt_llm alone, or all but that."""
     grpc: str = "localhost:8001"
-    """The server's gRPC side, as the server itself sees it."""
+    """Where tensorrt_llm is: the gRPC side of this server, or of the one with role=lm."""
     decoupled_mode: Bool = True
     """Whether the main model streams; its alias does the other."""
     triton_max_batch_size: Int = Field(default=16, ge=1, le=1024)
@@ -125,6 +127,8 @@ class TritonSettings(BaseModel):
             raise InputError("triton_backend=tensorrtllm needs engine_dir=FOLDER_OF_THE_ENGINE")
         if self.triton_backend == "tensorrtllm" and self.llm_url:
             raise InputError("choose one LM: triton_backend=tensorrtllm or llm_url")
+        if self.role == "lm" and self.llm_url:
+            raise InputError("role=lm is a server for the LM: leave out llm_url")
         return self
 
     @classmethod

@@ -1,0 +1,1 @@
+"""The numbered stages from a checkpoint to a running, measured deployment."""

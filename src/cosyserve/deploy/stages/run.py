@@ -1,0 +1,188 @@
+"""Runs stages in their order: what is done is skipped, what is missing is said, servers stay until
+the end.
+
+What was done stands in `stages.json` of the deployment's folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cosyserve.deploy.stages.stage import Command, Server, Stage, answers
+from cosyserve.errors import CosyError, InputError
+
+READY_SECONDS = 600.0
+STOP_SECONDS = 40.0
+
+Say = Callable[[str], None]
+
+
+class StageRecord:
+    """What was made, by which commands."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "stages.json"
+
+    def is_done(self, stage: Stage) -> bool:
+        there = bool(stage.makes) and all(path.exists() for path in stage.makes)
+        return there and self._read().get(_key(stage), stage.text) == stage.text
+
+    def add(self, stage: Stage) -> None:
+        partial = self._file.with_suffix(".part")
+        partial.write_text(json.dumps(self._read() | {_key(stage): stage.text}, indent=2) + "\n")
+        partial.replace(self._file)
+
+    def _read(self) -> dict[str, str]:
+        if not self._file.exists():
+            return {}
+        try:
+            done = json.loads(self._file.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{self._file} can't be read: {error}; remove it") from error
+        if not isinstance(done, dict):
+            raise InputError(f"{self._file} is no record of stages: remove it")
+        return done
+
+
+def _key(stage: Stage) -> str:
+    return " ".join(path.name for path in stage.makes)
+
+
+def show(stages: Sequence[Stage], say: Say) -> None:
+    """The exact commands of the stages; nothing is run."""
+    for stage in stages:
+        say(f"# stage {stage.number}: {stage.title}")
+        say(stage.text)
+
+
+def run(stages: Sequence[Stage], folder: Path, say: Say) -> None:
+    """Runs the stages. If the last one starts servers, they serve until SIGTERM or SIGINT; servers
+    of earlier stages end with the last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    record = StageRecord(folder)
+    with _servers() as servers:
+        for stage in stages:
+            if record.is_done(stage):
+                say(f"# stage {stage.number}: {stage.title}: done already")
+                continue
+            _check(stage)
+            say(f"# stage {stage.number}: {stage.title}")
+            for path in stage.makes:
+                _remove(path)
+            for command in stage.commands:
+                say(str(command))
+                if isinstance(command, Server):
+                    servers.append(_start(command, folder))
+                else:
+                    _execute(command, stage)
+            for server, process in servers:
+                _wait_ready(server, process)
+            if stage.makes:
+                record.add(stage)
+        if stages and stages[-1].serves:
+            say("serving until Ctrl-C")
+            _stay(servers)
+
+
+def _check(stage: Stage) -> None:
+    for need in stage.needs:
+        if not need.met():
+            raise InputError(f"stage {stage.number} ({stage.title}): {need.otherwise}")
+
+
+def _remove(path: Path) -> None:
+    """What other commands made, or nobody knows which."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _process(command: Command, **options: Any) -> subprocess.Popen[bytes]:
+    argv = list(command.argv)
+    # This interpreter's, whatever PATH says.
+    ours = {"cosyserve": [sys.executable, "-m", "cosyserve"], "python": [sys.executable]}
+    argv[:1] = ours.get(argv[0], argv[:1])
+    return subprocess.Popen(argv, env=os.environ | command.env, **options)
+
+
+def _execute(command: Command, stage: Stage) -> None:
+    try:
+        code = _process(command).wait()
+    except OSError as error:
+        raise CosyError(f"stage {stage.number}: {command.argv[0]} can't be run: {error}") from error
+    if code:
+        raise CosyError(
+            f"stage {stage.number} ({stage.title}) failed: {command.argv[0]} ended with {code} and "
+            "says why above; then run the same command again: what is done is skipped"
+        )
+
+
+def _start(server: Server, folder: Path) -> tuple[Server, subprocess.Popen[bytes]]:
+    logs = folder / "logs"
+    logs.mkdir(exist_ok=True)
+    if answers(server.ready_url):
+        raise InputError(
+            f"something serves at {server.ready_url} already: end it, or choose a port"
+        )
+    with (logs / f"{server.ready_url.split(':')[2].split('/')[0]}.log").open("wb") as log:
+        process = _process(
+            server,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for us, who end it in order
+        )
+    return server, process
+
+
+def _wait_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + READY_SECONDS
+    while not answers(server.ready_url):
+        if process.poll() is not None:
+            raise CosyError(f"{server} ended at its start: see the folder `logs`")
+        if time.monotonic() > until:
+            raise CosyError(f"{server} is not ready after {READY_SECONDS:.0f} s: see `logs`")
+        time.sleep(0.2)
+
+
+@contextmanager
+def _servers() -> Iterator[list[tuple[Server, subprocess.Popen[bytes]]]]:
+    """Servers that are ended with the block, whatever ends it."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    servers: list[tuple[Server, subprocess.Popen[bytes]]] = []
+    try:
+        yield servers
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for _, process in servers:
+            process.terminate()
+        for _, process in servers:
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stay(servers: Sequence[tuple[Server, subprocess.Popen[bytes]]]) -> None:
+    """Until one of them ends, or a signal ends us."""
+    over = threading.Event()
+    while all(process.poll() is None for _, process in servers):
+        try:
+            over.wait(0.5)
+        except KeyboardInterrupt:
+            return
+    ended = next(server for server, process in servers if process.poll() is not None)
+    raise CosyError(f"{ended} has ended: see the folder `logs`")

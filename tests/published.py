@@ -154,8 +154,8 @@ flow: !new:flow.Flow
 
 
 def lm_state() -> dict[str, Tensor]:
-    """llm.pt; the text model's head is the table of text embeddings itself. It comes to an end soon,
-    as weights that were trained do."""
+    """llm.pt; the text model's head is the table of text embeddings itself. It comes to an end
+    soon, as weights that were trained do."""
     state = filled(keys.lm_shapes(LM), 0, fill)
     state["llm_decoder.bias"][LM.speech_tokens] += END_BIAS
     return state | {keys.LM_HEAD: state[f"{keys.QWEN}embed_tokens.weight"]}

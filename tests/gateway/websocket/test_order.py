@@ -36,7 +36,7 @@ class Listener:
         return event["error"]["message"] if event["type"] == "error" else ""
 
     def take_until_nobody_speaks(self, talk: Talk) -> None:
-        """What was sent is refused in its order: a type nobody knows, then a voice nobody has, which
+        """What is sent is refused in its order: a type nobody knows, then a voice nobody has, which
         is looked for as soon as no utterance is in its way."""
         talk.send("that is all")
         while "that is all" not in self.take(talk.socket.recv(timeout=20)):

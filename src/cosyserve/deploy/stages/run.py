@@ -133,9 +133,7 @@ def _start(server: Server, folder: Path) -> tuple[Server, subprocess.Popen[bytes
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
     if answers(server.ready_url):
-        raise InputError(
-            f"something serves at {server.ready_url} already: end it, or choose a port"
-        )
+        raise InputError(f"{server.ready_url} answers already: end that server, or choose a port")
     with (logs / f"{server.ready_url.split(':')[2].split('/')[0]}.log").open("wb") as log:
         process = _process(
             server,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cosyserve.cli.common import note
+from cosyserve.cli.deploy_plan import plan
 from cosyserve.cli.deploy_run import download, run
 from cosyserve.cli.options import setting
 from cosyserve.deploy.triton_settings import TritonSettings, help_text
@@ -17,6 +18,7 @@ from cosyserve.settings import Settings
 deploy = typer.Typer(no_args_is_help=True, help="Deploy the models on other servers.")
 deploy.command("run")(run)
 deploy.command("download")(download)
+deploy.command("plan")(plan)
 
 
 @deploy.command(epilog=f"Keys of --set, with their defaults:\n\n{help_text()}")

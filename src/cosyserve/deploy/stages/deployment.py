@@ -48,6 +48,8 @@ class Deployment:
     gpus: int = 3  # of token2wav, where the LM has one of its own
     instances_per_gpu: int = 2
     first_ports: Ports | None = None  # None: those of the original
+    llm_port: int = 8000  # of trtllm-serve
+    set_name: str = ""  # tells repositories of equal sets of GPUs apart
     lm_ports: Ports = field(default_factory=Ports)
 
     def __post_init__(self) -> None:
@@ -89,7 +91,7 @@ class Deployment:
 
     @property
     def repository(self) -> Path:
-        return self.folder / f"model_repo_cosyvoice2{self._suffix}"
+        return self.folder / f"model_repo_cosyvoice2{self._suffix}{self.set_name}"
 
     @property
     def lm_repository(self) -> Path:

@@ -24,7 +24,6 @@ from cosyserve.deploy.stages.stage import (
 from cosyserve.triton.process import Ports
 
 MAX_BATCH_SIZE = 64
-LLM_PORT = 8000  # of trtllm-serve
 PORTS = Ports(http=18000)
 FIRST_PORTS = Ports(http=17001, grpc=18001, metrics=16001)  # of several servers, counted upwards
 START, SPREAD = 3, 7  # the stages that start servers
@@ -54,7 +53,7 @@ def _repositories(deployment: Deployment, ports: Ports) -> Stage:
     if deployment.llm == "trtllm":
         made = {
             deployment.repository: (
-                f"llm_url=http://localhost:{LLM_PORT}/v1",
+                f"llm_url=http://localhost:{deployment.llm_port}/v1",
                 f"llm_model={deployment.engine.name}",
                 "llm_prompt=chat",
             )
@@ -89,10 +88,12 @@ def _llm_server(deployment: Deployment) -> Server:
     argv = (
         *("mpirun", "-np", "1", "--allow-run-as-root", "--oversubscribe"),
         *("trtllm-serve", "serve", "--tokenizer", str(deployment.lm_folder)),
-        *(str(deployment.engine), "--port", str(LLM_PORT), "--max_batch_size", str(MAX_BATCH_SIZE)),
+        *(str(deployment.engine), "--port", str(deployment.llm_port)),
+        *("--max_batch_size", str(MAX_BATCH_SIZE)),
         *("--kv_cache_free_gpu_memory_fraction", "0.4"),
     )
-    return Server(argv, {"CUDA_VISIBLE_DEVICES": "0"}, f"http://localhost:{LLM_PORT}/health")
+    health = f"http://localhost:{deployment.llm_port}/health"
+    return Server(argv, {"CUDA_VISIBLE_DEVICES": "0"}, health)
 
 
 def _grpc_benchmark(deployment: Deployment, ports: Ports) -> Stage:

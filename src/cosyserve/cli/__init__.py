@@ -17,7 +17,8 @@ from cosyserve.cli.bench import bench
 from cosyserve.cli.client import client
 from cosyserve.cli.common import note
 from cosyserve.cli.deploy import deploy
-from cosyserve.cli.prepare import doctor, prepare
+from cosyserve.cli.doctor import doctor
+from cosyserve.cli.prepare import prepare
 from cosyserve.cli.say import say
 from cosyserve.cli.serve import serve
 from cosyserve.cli.voice import voices

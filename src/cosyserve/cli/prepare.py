@@ -1,4 +1,4 @@
-"""`cosyserve prepare` and `cosyserve doctor`: model folders and this machine."""
+"""`cosyserve prepare`: model folders."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from cosyserve.cli.common import note
-from cosyserve.cli.options import ModelOption
-from cosyserve.settings import Dtype, Settings
+from cosyserve.settings import Dtype
 
 
 class StoredDtype(StrEnum):
@@ -44,20 +41,3 @@ def prepare(
 
     preparing.prepare(source, out, dtype, progress=note.is_terminal)
     note.print(f"written: {out}")
-
-
-def doctor(model: ModelOption = None) -> None:
-    """Examine this machine and a model folder: what they have, what is missing, what to do."""
-    from cosyserve import doctor as doctors
-
-    findings = doctors.examine(Settings.read(model=model).model)
-    table = Table(show_header=False, box=None)
-    for finding in findings:
-        mark = {True: "[green]ok[/green]", False: "[red]missing[/red]", None: ""}[finding.good]
-        table.add_row(mark, finding.name, finding.detail)
-    Console().print(table)
-    for finding in findings:
-        if finding.advice:
-            Console().print(f"→ {finding.advice}", soft_wrap=True)
-    if any(finding.good is False for finding in findings):
-        raise typer.Exit(1)

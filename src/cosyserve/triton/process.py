@@ -135,6 +135,12 @@ class TritonProcess:
         self.kill()
 
 
+def find_tritonserver() -> str:
+    """The program that a server here would be."""
+    installed = shutil.which("tritonserver")
+    return installed or str(_packaged() / "bin" / "tritonserver")
+
+
 def _command(scratch: Path) -> tuple[list[str], dict[str, str]]:
     """The command that starts a tritonserver, and its environment."""
     # The stub looks for `python3` on PATH: with ours first it finds this environment's packages.

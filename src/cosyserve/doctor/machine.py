@@ -1,0 +1,124 @@
+"""This machine: Python, processors, GPUs and their driver, memory that processes share, disks."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from cosyserve.audio import AudioFormat
+from cosyserve.doctor import troubles
+from cosyserve.doctor.finding import Finding
+
+PACKAGES = ("torch", "numpy", "onnxruntime", "tokenizers", "safetensors", "av", "soxr", "wetext")
+OPTIONAL = ("tensorrt", "tensorrt_llm", "vllm", "transformers")
+ENCODERS = {AudioFormat.MP3: "libmp3lame", AudioFormat.OPUS: "libopus", AudioFormat.AAC: "aac"}
+REGIONS = "triton_python_backend_shm_region_*"
+GIB = 2**30
+MIN_SHM, MIN_DISK, MIN_GPU = GIB // 4, 8 * GIB, 4 * GIB
+
+
+def machine(home: Path, shm: Path = Path("/dev/shm")) -> list[Finding]:
+    return [
+        Finding("python", platform.python_version()),
+        *processors(),
+        *shared_memory(shm),
+        disk(home),
+        *packages(),
+        *codecs(),
+    ]
+
+
+def processors() -> Iterator[Finding]:
+    import torch
+
+    threads = torch.get_num_threads()
+    yield Finding("cpu", f"{os.cpu_count()} cores, torch uses {threads} threads")
+    driver = _driver()
+    if driver:
+        yield Finding("driver", driver)
+    for index in range(torch.cuda.device_count()):
+        card = torch.cuda.get_device_properties(index)
+        free, total = torch.cuda.mem_get_info(index)
+        detail = f"{card.name}, {free / GIB:.1f} of {total / GIB:.1f} GiB free"
+        advice = troubles.FULL_GPU.fix if free < MIN_GPU else ""
+        yield Finding(f"cuda:{index}", detail, not advice, advice)
+    if not torch.cuda.device_count():
+        yield no_gpu(torch.version.cuda, driver)
+
+
+def no_gpu(cuda: str | None, driver: str) -> Finding:
+    """Why torch, built for this version of CUDA, has no GPU."""
+    detail = f"none that torch ({cuda or 'CPU-only'} build) can use: running on the CPU"
+    trouble = troubles.OLD_DRIVER if driver else troubles.NO_DRIVER
+    return Finding("gpu", detail, None, trouble.fix if cuda else "")
+
+
+def _driver() -> str:
+    """The version of NVIDIA's driver; empty: there is none."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.split("\n")[0].strip()
+
+
+def shared_memory(shm: Path) -> Iterator[Finding]:
+    if not shm.is_dir():
+        return
+    size = shutil.disk_usage(shm).total
+    advice = troubles.SMALL_SHM.fix if size < MIN_SHM else ""
+    yield Finding("shared memory", f"{shm}: {size / GIB:.2f} GiB", not advice, advice)
+    regions = len(list(shm.glob(REGIONS)))
+    if regions and not _running("tritonserver"):
+        detail = f"{regions} regions of a Triton server that is gone"
+        yield Finding("shared memory", detail, False, troubles.OLD_REGIONS.fix)
+
+
+def _running(program: str) -> bool:
+    names = (file.read_text("utf-8", "replace") for file in _command_names())
+    return any(name.strip() == program for name in names)
+
+
+def _command_names() -> Iterator[Path]:
+    for file in Path("/proc").glob("[0-9]*/comm"):
+        if file.exists():  # processes come and go
+            yield file
+
+
+def disk(home: Path) -> Finding:
+    place = next(folder for folder in (home, *home.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(place).free
+    advice = troubles.FULL_DISK.fix if free < MIN_DISK else ""
+    return Finding("disk", f"{place}: {free / GIB:.1f} GiB free", not advice, advice)
+
+
+def packages() -> Iterator[Finding]:
+    for name in PACKAGES:
+        installed = installed_version(name)
+        advice = "" if installed else f"pip install {name}"
+        yield Finding(name, installed or "not installed", bool(installed), advice)
+    for name in OPTIONAL:
+        if installed := installed_version(name):
+            yield Finding(name, installed)
+
+
+def installed_version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def codecs() -> Iterator[Finding]:
+    from av.codec import codecs_available
+
+    for kind, codec in ENCODERS.items():
+        there = codec in codecs_available
+        advice = "" if there else f"PyAV lacks {codec}: pip install --upgrade av"
+        yield Finding(str(kind), codec, there, advice)

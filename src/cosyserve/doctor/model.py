@@ -1,0 +1,42 @@
+"""A model folder: its parts, its voices, what is missing."""
+
+from __future__ import annotations
+
+from cosyserve.doctor.finding import Finding
+from cosyserve.errors import CosyError
+
+
+def model_parts(name: str) -> list[Finding]:
+    """Of the model that a name or a folder stands for."""
+    from cosyserve.checkpoints import published, testmodel
+    from cosyserve.checkpoints.load import model_folder
+    from cosyserve.checkpoints.parts import MODULES
+
+    if name == testmodel.NAME:
+        advice = (
+            "`test` has random weights and does not speak: get FunAudioLLM/CosyVoice2-0.5B and "
+            "pass it with --model, or run `cosyserve prepare FunAudioLLM/CosyVoice2-0.5B --out DIR`"
+        )
+        return [Finding("model", "test (random weights, not speech)", None, advice)]
+    try:
+        parts = published.read(model_folder(name))
+    except CosyError as error:
+        return [Finding("model", name, False, str(error))]
+    findings = [Finding("model", f"{name}: {parts.config.name}", True)]
+    for part in MODULES:
+        kind = "torch" if part in parts.states else "onnxruntime" if part in parts.onnx else ""
+        size = sum(t.numel() * t.element_size() for t in parts.states.get(part, {}).values())
+        detail = f"{kind}, {size / 2**20:.0f} MiB" if size else kind or "not in the folder"
+        findings.append(Finding(part, detail, bool(kind), "" if kind else _ADVICE[part]))
+    voices = ", ".join(file.stem for file in parts.voices) or "none shipped"
+    return [*findings, Finding("voices", voices)]
+
+
+_JOIN = "join another folder's with `cosyserve prepare DIR OTHER_DIR --out NATIVE`"
+_ADVICE = {
+    "lm": f"no speech LM, text can't be spoken: {_JOIN}",
+    "flow": f"no flow, tokens can't become sound: {_JOIN}",
+    "vocoder": f"no vocoder, tokens can't become sound: {_JOIN}",
+    "speech_tokenizer": "no voice can be learnt from audio: add speech_tokenizer_v2.onnx",
+    "speaker_encoder": "no voice can be learnt from audio: add campplus.onnx",
+}

@@ -1,4 +1,4 @@
-"""`cosyserve deploy`: files for other servers."""
+"""`cosyserve deploy`: what other servers need."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ from typing import Annotated
 import typer
 
 from cosyserve.cli.common import note
+from cosyserve.cli.engine import engine
 from cosyserve.cli.options import setting
 from cosyserve.deploy.triton_settings import TritonSettings, help_text
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
 
 deploy = typer.Typer(no_args_is_help=True, help="Write what other servers need.")
-
-
-@deploy.callback()
-def keep_verbs() -> None:
-    """Keeps `triton` a verb of its own while it is the only one."""
+deploy.add_typer(engine, name="engine")
 
 
 @deploy.command(epilog=f"Keys of --set, with their defaults:\n\n{help_text()}")

@@ -68,7 +68,7 @@ def run(plan: Sequence[Step], weights: str, *, force: bool, report: Callable[[st
     _require([step.command for step in plan[begin:]])
     for step in plan[begin:]:
         if step.folder:
-            _make_room(step.folder, force)
+            _check_room(step.folder, force)
     for step, record in zip(plan[begin:], records[begin:], strict=True):
         _run(step, record)
 
@@ -101,7 +101,8 @@ def _require(commands: Sequence[Sequence[str]]) -> None:
         )
 
 
-def _make_room(folder: Path, force: bool) -> None:
+def _check_room(folder: Path, force: bool) -> None:
+    """Refuses a folder that may not be replaced."""
     if not folder.exists():
         return
     if not (folder / RECORD).is_file():
@@ -111,11 +112,12 @@ def _make_room(folder: Path, force: bool) -> None:
             f"{folder} was made with other options or of another model: --force makes it again, "
             "or choose another folder"
         )
-    shutil.rmtree(folder)
 
 
 def _run(step: Step, record: dict[str, object]) -> None:
     try:
+        if step.folder and step.folder.exists():
+            shutil.rmtree(step.folder)
         status = subprocess.run(step.command, check=False).returncode
         if status:
             raise CosyError(f"{_name(step)} failed with status {status}: it says why above")

@@ -80,6 +80,8 @@ def _record(made: Sequence[Step], weights: str) -> dict[str, object]:
 
 
 def _read_record(folder: Path) -> object:
+    if not (folder / "config.json").is_file():  # which checkpoints and engines have
+        return None
     try:
         return json.loads((folder / RECORD).read_text("utf-8"))
     except (OSError, ValueError):

@@ -153,6 +153,8 @@ def _config(lm: LMConfig, rows: int, state: State) -> dict[str, Any]:
         "tie_word_embeddings": False,
         "use_bias": True,  # of the head, which a Qwen2 of text lacks
         "use_cache": True,
+        # Whose form this is: without it, transformers 5 warns of the tokenizer of another family.
+        "transformers_version": "4.51.3",
         "torch_dtype": str(state["head.weight"].dtype).removeprefix("torch."),
     }
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import typer
 
-from cosyserve.checkpoints.prepare import DTYPES
+from cosyserve.checkpoints.prepare import DTYPES, FORMS
 from cosyserve.cli import app
-from cosyserve.cli.prepare import StoredDtype
+from cosyserve.cli.prepare import Form, StoredDtype
 from cosyserve.settings import Dtype, ProfileName, Settings, variable
 from cosyserve.version import __version__
 
 SENTENCE = re.compile(r"[A-Z].*[.'](\s+\\?\[env var: \w+\])?$")
 # Options that are called like a setting and mean something else.
-OTHERS = {("bench", "model"), ("prepare", "dtype")}
+OTHERS = {("bench", "model"), ("prepare", "dtype"), ("deploy", "dtype")}
 
 
 def parameters(command: Any, *verbs: str) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -62,6 +62,7 @@ def test_choices_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_prepare_offers_what_can_be_prepared() -> None:
     assert tuple(StoredDtype) == DTYPES
+    assert tuple(Form) == FORMS
 
 
 def test_the_package_is_the_command() -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors.torch import save_file
@@ -82,18 +83,31 @@ def _config(file: Path) -> ModelConfig:
 
 def write(parts: Parts, folder: Path) -> None:
     """Writes all or nothing; an existing folder is never touched."""
+    with model_written_whole(folder) as partial:
+        _write(parts, partial)
+
+
+@contextmanager
+def model_written_whole(folder: Path) -> Iterator[Path]:
+    """A folder to write a model into, in any form: `written_whole`, for everybody to read."""
     with written_whole(folder, CheckpointError) as partial:
         try:
-            _write(parts, partial)
+            yield partial
+        except CheckpointError:
+            raise
         except Exception as error:  # libraries have their own names for a full disk
             raise CheckpointError(f"{folder}: can't be written: {reason(error)}") from error
         for file in partial.rglob("*"):  # some writers make files that only their owner can read
             file.chmod(0o755 if file.is_dir() else 0o644)
 
 
+def save_state(state: State, file: Path) -> None:
+    save_file(_unshared(state), file, metadata={"format": "pt"})
+
+
 def _write(parts: Parts, folder: Path) -> None:
     for name, state in parts.states.items():
-        save_file(_unshared(state), folder / f"{name}.safetensors")
+        save_state(state, folder / f"{name}.safetensors")
     for name, file in parts.onnx.items():
         shutil.copyfile(file, folder / f"{name}.onnx")
     if parts.tokenizer is not None:

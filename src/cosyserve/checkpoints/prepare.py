@@ -1,4 +1,4 @@
-"""Published models to a native folder: fetch what is on a hub, read, join, cast, write."""
+"""Models to a folder of ours or of other runtimes: fetch from a hub, read, join, cast, write."""
 
 from __future__ import annotations
 
@@ -12,13 +12,24 @@ from cosyserve.checkpoints import native, published
 from cosyserve.checkpoints.hub.hub import fetch_model, looks_like_hub_name
 from cosyserve.checkpoints.model import assemble
 from cosyserve.checkpoints.parts import Parts
+from cosyserve.checkpoints.published import lm_forms
 from cosyserve.errors import CheckpointError
 
 DTYPES = ("float32", "bfloat16", "float16")
+FORMS = ("native", *lm_forms.FORMS)
 
 
-def prepare(sources: Sequence[str], out: Path, dtype: str | None, *, progress: bool) -> None:
+def prepare(
+    sources: Sequence[str],
+    out: Path,
+    dtype: str | None,
+    *,
+    form: str = "native",
+    progress: bool,
+) -> None:
     """Writes `out`, or nothing. Every part is built once before, so that what is written loads."""
+    if form not in FORMS:
+        raise CheckpointError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
     if dtype is not None and dtype not in DTYPES:
         raise CheckpointError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     if out.exists():
@@ -27,8 +38,12 @@ def prepare(sources: Sequence[str], out: Path, dtype: str | None, *, progress: b
     parts = reduce(Parts.joined, map(published.read, folders))
     if dtype is not None:
         parts = parts.cast(getattr(torch, dtype))
-    assemble(parts, origin=", ".join(sources))
-    native.write(parts, out)
+    origin = ", ".join(sources)
+    assemble(parts, origin=origin)
+    if form == "native":
+        native.write(parts, out)
+    else:
+        lm_forms.write_lm(parts, form, out, origin)
 
 
 def _folder(source: str, progress: bool) -> Path:

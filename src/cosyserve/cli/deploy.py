@@ -10,6 +10,7 @@ import typer
 from cosyserve.cli.common import note
 from cosyserve.cli.deploy_plan import plan
 from cosyserve.cli.deploy_run import download, run
+from cosyserve.cli.engine import engine
 from cosyserve.cli.options import setting
 from cosyserve.deploy.triton_settings import TritonSettings, help_text
 from cosyserve.errors import InputError
@@ -19,6 +20,7 @@ deploy = typer.Typer(no_args_is_help=True, help="Deploy the models on other serv
 deploy.command("run")(run)
 deploy.command("download")(download)
 deploy.command("plan")(plan)
+deploy.add_typer(engine, name="engine")
 
 
 @deploy.command(epilog=f"Keys of --set, with their defaults:\n\n{help_text()}")

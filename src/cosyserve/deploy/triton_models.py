@@ -11,6 +11,7 @@ from typing import Any
 
 from tritonclient.grpc import model_config_pb2 as pb
 
+from cosyserve.deploy import tensorrt_llm_config
 from cosyserve.deploy.triton_settings import TritonSettings
 
 CODE = {
@@ -170,25 +171,19 @@ def _llm(settings: TritonSettings) -> pb.ModelConfig:
 
 def _tensorrt_llm(settings: TritonSettings) -> pb.ModelConfig:
     """The configuration of Triton's own TensorRT-LLM backend."""
-    model = _model("tensorrt_llm", LLM, LLM_OUTPUTS, settings)
+    model = _model("tensorrt_llm", (), (), settings)
     model.backend = "tensorrtllm"
     model.model_transaction_policy.decoupled = True
-    _set(
-        model,
-        gpt_model_type=settings.batching_strategy,
-        gpt_model_path=settings.engine_dir,
-        max_beam_width=settings.max_beam_width,
-        max_tokens_in_paged_kv_cache=settings.max_tokens_in_paged_kv_cache or None,
-        max_attention_window_size=settings.max_attention_window_size or None,
-        kv_cache_free_gpu_mem_fraction=settings.kv_cache_free_gpu_mem_fraction,
-        exclude_input_in_output=settings.exclude_input_in_output,
-        enable_kv_cache_reuse=settings.enable_kv_cache_reuse,
-        batch_scheduler_policy="guaranteed_no_evict",
-        executor_worker_path="/opt/tritonserver/backends/tensorrtllm/trtllmExecutorWorker",
-        encoder_input_features_data_type=settings.encoder_input_features_data_type,
-        logits_datatype=settings.logits_datatype,
-        FORCE_CPU_ONLY_INPUT_TENSORS="no",
-    )
+    model.dynamic_batching.preferred_batch_size.append(settings.triton_max_batch_size)
+    model.instance_group[0].count = settings.gpu_device_ids.count(";") + 1
+    for name, kind, dims, scalar, ragged, optional in tensorrt_llm_config.inputs(settings):
+        tensor = model.input.add(name=name, data_type=f"TYPE_{kind}", dims=dims, optional=optional)
+        tensor.allow_ragged_batch = ragged
+        if scalar:
+            tensor.reshape.SetInParent()  # to no dimensions
+    for name, kind, dims, *_ in tensorrt_llm_config.outputs(settings):
+        model.output.add(name=name, data_type=f"TYPE_{kind}", dims=dims)
+    _set(model, **tensorrt_llm_config.parameters(settings))
     return model
 
 
@@ -227,5 +222,4 @@ def _python(model: pb.ModelConfig, settings: TritonSettings, **parameters: Any) 
 
 def _set(model: pb.ModelConfig, **parameters: Any) -> None:
     for key, value in parameters.items():
-        if value is not None:
-            model.parameters[key].string_value = str(value)
+        model.parameters[key].string_value = str(value)

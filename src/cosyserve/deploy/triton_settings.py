@@ -6,6 +6,7 @@ Names are those of the original's templates where it has the setting.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, get_args
 
@@ -39,6 +40,7 @@ def _bool(value: object) -> object:
     return words.get(value.lower(), value) if isinstance(value, str) else value
 
 
+ID_LISTS = re.compile(r"\d+(,\d+)*(;\d+(,\d+)*)*")
 Int = Annotated[int, Strict(), BeforeValidator(_int)]
 Bool = Annotated[bool, Strict(), BeforeValidator(_bool)]
 
@@ -120,6 +122,22 @@ class TritonSettings(BaseModel):
     """TensorRT-LLM: type of an encoder's input."""
     logits_datatype: Literal["TYPE_FP32", "TYPE_FP16", "TYPE_BF16"] = "TYPE_FP32"
     """TensorRT-LLM: type of the logits."""
+    gpu_device_ids: str = ""
+    """TensorRT-LLM: GPUs of the engine, 0,1; of two instances 0,1;2,3; empty: the first."""
+    participant_ids: str = ""
+    """TensorRT-LLM: MPI ranks of the engine, written like gpu_device_ids; empty: all."""
+    batch_scheduler_policy: Literal["guaranteed_no_evict", "max_utilization"] = (
+        "guaranteed_no_evict"
+    )
+    """TensorRT-LLM: whether a request that runs may have to wait again."""
+    decoding_mode: Literal["auto", "top_k", "top_p", "top_k_top_p", "beam_search"] = "auto"
+    """TensorRT-LLM: how tokens are drawn; auto: top_k_top_p."""
+    enable_chunked_context: Bool = False
+    """TensorRT-LLM: whether long prompts are computed in pieces."""
+    kv_cache_host_memory_bytes: Int = Field(default=0, ge=0)
+    """TensorRT-LLM: memory of the host for blocks of the cache that don't fit."""
+    cuda_graph_mode: Bool = False
+    """TensorRT-LLM: whether steps are captured as CUDA graphs."""
 
     @model_validator(mode="after")
     def _check_lm(self) -> TritonSettings:
@@ -129,6 +147,15 @@ class TritonSettings(BaseModel):
             raise InputError("choose one LM: triton_backend=tensorrtllm or llm_url")
         if self.role == "lm" and self.llm_url:
             raise InputError("role=lm is a server for the LM: leave out llm_url")
+        return self
+
+    @model_validator(mode="after")
+    def _check_ids(self) -> TritonSettings:
+        for key in ("gpu_device_ids", "participant_ids"):
+            if (ids := getattr(self, key)) and not ID_LISTS.fullmatch(ids):
+                raise InputError(
+                    f"{key} must be whole numbers like 0,1 or 0,1;2,3, got {ids!r:.40}"
+                )
         return self
 
     @classmethod

@@ -21,7 +21,7 @@ from cosyserve.checkpoints.plain_files import read_json, read_state, read_tensor
 from cosyserve.checkpoints.published import keys
 from cosyserve.checkpoints.published.config import ConfigReader, dit, flow, qwen, unet, vocoder
 from cosyserve.errors import CheckpointError
-from cosyserve.models.config import DiTConfig, ModelConfig, UNetConfig
+from cosyserve.models.config import DiTConfig, LMConfig, ModelConfig, UNetConfig
 from cosyserve.models.encoders.prompt_encoders import TorchSpeakerEncoder, TorchSpeechTokenizer
 from cosyserve.text import TextTokenizer
 
@@ -77,7 +77,7 @@ def _read(folder: Path) -> Parts:
 def _cosyvoice2(folder: Path) -> Parts:
     reader = ConfigReader.of_yaml(folder / "cosyvoice2.yaml")
     text = folder / "CosyVoice-BlankEN"
-    tokenizer = _tokenizer(text)
+    tokenizer = read_tokenizer(text)
     lm = qwen(text / "config.json", reader.size("llm.speech_token_size", 6561))
     if tokenizer.vocab_size > lm.text_vocab:
         raise CheckpointError(
@@ -150,7 +150,20 @@ def _prompt_encoders(folder: Path, parts: Parts) -> Parts:
 
 
 def _hugging_face_lm(folder: Path) -> Parts:
-    """One table for text, speech and special ids; the tokenizer tells where speech begins."""
+    """One table for text, speech and special ids."""
+    lm, rows = hugging_face_sizes(folder)
+    file = folder / "model.safetensors"
+    state = read_tensors(file)
+    check(str(file), state, keys.hf_lm_shapes(lm, rows))
+    speech_bias = state["lm_head.bias"][keys.hf_speech_rows(lm)]  # the others are -inf
+    check_finite(str(file), state | {"lm_head.bias": speech_bias})
+    config = ModelConfig(name="cosyvoice2-0.5b", lm=lm)
+    return Parts(config, {"lm": keys.hf_lm_state(lm, state)}, tokenizer=read_tokenizer(folder))
+
+
+def hugging_face_sizes(folder: Path) -> tuple[LMConfig, int]:
+    """The LM of a Hugging Face folder and the rows of its table; the tokenizer tells where speech
+    begins."""
     source, ids = _added_ids(folder)
     names = ("<|s_0|>", "<|eos1|>", "<|sos|>", "<|task_id|>")
     if missing := [name for name in names if name not in ids]:
@@ -167,16 +180,11 @@ def _hugging_face_lm(folder: Path) -> Parts:
             f"{source}: <|sos|> and <|task_id|> are {short_repr(sos)} and {short_repr(task)}, "
             f"expected {lm.sos} and {lm.task} of {rows} rows"
         )
-    file = folder / "model.safetensors"
-    state = read_tensors(file)
-    check(str(file), state, keys.hf_lm_shapes(lm, rows))
-    speech_bias = state["lm_head.bias"][keys.hf_speech_rows(lm)]  # the others are -inf
-    check_finite(str(file), state | {"lm_head.bias": speech_bias})
-    config = ModelConfig(name="cosyvoice2-0.5b", lm=lm)
-    return Parts(config, {"lm": keys.hf_lm_state(lm, state)}, tokenizer=_tokenizer(folder))
+    return lm, rows
 
 
-def _tokenizer(folder: Path) -> TextTokenizer:
+def read_tokenizer(folder: Path) -> TextTokenizer:
+    """The text tokenizer of a Qwen2 folder."""
     vocab, merges, both = (folder / n for n in ("vocab.json", "merges.txt", "tokenizer.json"))
     if both.exists() and not vocab.exists():
         require_file(both)

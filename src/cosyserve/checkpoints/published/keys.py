@@ -1,4 +1,4 @@
-"""The names and shapes of tensors in published checkpoints, and what they become in ours.
+"""The names and shapes of tensors in published checkpoints, what they become in ours, and back.
 
 The flow keeps its published names; the LM is laid out for speed (one table of ids,
 fused projections); the vocoder's weight norm is folded into plain weights.
@@ -62,6 +62,28 @@ def _qwen_state(config: LMConfig, prefix: str, state: Mapping[str, Tensor]) -> S
     return ours
 
 
+def _published_qwen(config: LMConfig, state: Mapping[str, Tensor]) -> State:
+    """What `_qwen_state` makes ours of, under the prefix of Hugging Face."""
+    kv = config.kv_heads * config.head_dim
+    theirs: State = {"model.norm.weight": state["norm.weight"]}
+    for i in range(config.layers):
+        ours, layer = f"layers.{i}.", f"model.layers.{i}."
+        for last in ("weight", "bias"):
+            qkv = state[f"{ours}qkv.{last}"].tensor_split((config.hidden, config.hidden + kv))
+            for name, part in zip("qkv", qkv, strict=True):
+                theirs[f"{layer}self_attn.{name}_proj.{last}"] = part
+        gate, up = state[f"{ours}gate_up.weight"].chunk(2)
+        theirs |= {
+            f"{layer}self_attn.o_proj.weight": state[f"{ours}out.weight"],
+            f"{layer}mlp.gate_proj.weight": gate,
+            f"{layer}mlp.up_proj.weight": up,
+            f"{layer}mlp.down_proj.weight": state[f"{ours}down.weight"],
+            f"{layer}input_layernorm.weight": state[f"{ours}attn_norm.weight"],
+            f"{layer}post_attention_layernorm.weight": state[f"{ours}mlp_norm.weight"],
+        }
+    return theirs
+
+
 def lm_shapes(config: LMConfig) -> Shapes:
     """llm.pt of a CosyVoice2 folder."""
     hidden = config.hidden
@@ -104,6 +126,33 @@ def hf_lm_state(config: LMConfig, state: Mapping[str, Tensor]) -> State:
         "embedding.weight": state["model.embed_tokens.weight"][: config.vocab],
         "head.weight": state["lm_head.weight"][speech],
         "head.bias": state["lm_head.bias"][speech],
+    }
+
+
+def published_hf_lm(config: LMConfig, text: int, rows: int, state: Mapping[str, Tensor]) -> State:
+    """What `hf_lm_state` makes ours of: `text` rows of text, then speech and special ids, then
+    padding to `rows`. The head can say speech alone: all else has a bias of -inf."""
+    table, head, bias = state["embedding.weight"], state["head.weight"], state["head.bias"]
+    speech = slice(text, text + config.classes)
+    embedding, weight = table.new_zeros(rows, config.hidden), head.new_zeros(rows, config.hidden)
+    embedding[:text] = table[:text]
+    embedding[text : speech.stop + 2] = table[config.text_vocab :]
+    weight[speech] = head
+    padded = bias.new_full((rows,), -torch.inf)
+    padded[speech] = bias
+    return _published_qwen(config, state) | {
+        "model.embed_tokens.weight": embedding,
+        "lm_head.weight": weight,
+        "lm_head.bias": padded,
+    }
+
+
+def published_vllm_lm(config: LMConfig, state: Mapping[str, Tensor]) -> State:
+    """The LM without its text: one table and one head over the speech classes."""
+    return _published_qwen(config, state) | {
+        "model.embed_tokens.weight": state["embedding.weight"][hf_speech_rows(config)],
+        "lm_head.weight": state["head.weight"],
+        "lm_head.bias": state["head.bias"],
     }
 
 

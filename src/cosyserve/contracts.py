@@ -84,8 +84,8 @@ class LLMSampling:
 
     def __post_init__(self) -> None:
         Sampling(self.top_p, self.top_k)  # checks them
-        if self.temperature < 0 or self.repetition_penalty <= 0 or self.max_tokens < 1:
-            raise InputError("an LLM needs temperature >= 0, a penalty > 0 and max_tokens >= 1")
+        if self.temperature <= 0 or self.repetition_penalty <= 0 or self.max_tokens < 1:
+            raise InputError("an LLM needs temperature > 0, a penalty > 0 and max_tokens >= 1")
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from cosyserve.backends.llm_server import LLMServer
 from cosyserve.backends.protocols import LMBackend
+from cosyserve.backends.vocabulary import Vocabulary
 from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
+from cosyserve.checkpoints.published.folder import hugging_face_sizes
 from cosyserve.contracts import LLMSampling
 from cosyserve.engine.compute.profile import CPU_SLOTS
 from cosyserve.engine.split.lm_service import LMService
@@ -44,24 +46,26 @@ def open_lm(
         return LMService(loaded.need_lm()[0], sampling=loaded.config.sampling, slots=slots)
     if name == "openai":
         if server is None:
-            raise InputError("the backend openai needs the URL of an LLM server")
+            raise InputError("the backend openai needs server, which says where the LLM server is")
         return open_llm_server(server, load_model(model, device="cpu", only=()))
+    if name not in get_args(LMName):
+        raise InputError(f"unknown backend {name!r:.40}: use {', '.join(get_args(LMName))}")
     folder = Path(model)
+    sizes, _ = hugging_face_sizes(folder)
+    vocabulary = Vocabulary(sizes.text_vocab, sizes.speech_tokens)
     if name == "hf":
         from cosyserve.backends.hugging_face import HuggingFaceLM
 
-        return HuggingFaceLM(folder, device=device, dtype=dtype, max_batch=slots)
+        return HuggingFaceLM(folder, vocabulary, device=device, dtype=dtype, max_batch=slots)
     if name == "vllm":
-        from cosyserve.backends.vllm import VLLMLM
+        from cosyserve.backends.vllm import VLLM
 
-        return VLLMLM(folder, sampling, dtype=dtype, max_batch=slots)
-    if name == "trtllm":
-        if not engine_dir:
-            raise InputError("the backend trtllm needs the folder of an engine")
-        from cosyserve.backends.tensorrt_llm import TensorRTLLM
+        return VLLM(folder, vocabulary, sampling, dtype=dtype, max_batch=slots)
+    if not engine_dir:
+        raise InputError("the backend trtllm needs engine_dir, the folder of an engine")
+    from cosyserve.backends.tensorrt_llm import TensorRTLLM
 
-        return TensorRTLLM(Path(engine_dir), folder, sampling, max_batch=slots)
-    raise InputError(f"unknown backend {name!r:.40}: use ours, hf, trtllm, vllm or openai")
+    return TensorRTLLM(Path(engine_dir), vocabulary, sampling)
 
 
 def open_llm_server(server: LLMServer, model: Model) -> OpenAILLM:

@@ -278,7 +278,8 @@ async def answered(client: TritonClient, given: dict[str, Array]) -> list[dict[s
 
 def drawn(model: Model, seed: int) -> list[int]:
     lm, _ = model.need_lm()
-    row = Generation.from_request(lm.config, LMRequest((5, 6, 7), (9, 10), 20, 60, seed))
+    request = LMRequest((5, 6, 7), (9, 10), 20, 60, seed)
+    row = Generation.from_request(lm.config, request, model.config.sampling)
     runner = LMRunner(lm, 1, 128)
     runner.join(row)
     while row.finish is None:

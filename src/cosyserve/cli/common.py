@@ -1,8 +1,10 @@
-"""What several commands share: the console, a loaded model, the stored voices."""
+"""What several commands share: the console, a loaded model, the stored voices, parts to close."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rich.console import Console
 
@@ -13,6 +15,15 @@ if TYPE_CHECKING:
     from cosyserve.voices.store import VoiceStore
 
 note = Console(stderr=True, highlight=False)
+
+
+class Closable(Protocol):
+    """A speech LM or a token2wav alone."""
+
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closable)
 
 
 def load_tts(model: str | None, device: str | None, dtype: Dtype | None = None) -> TTS:
@@ -36,3 +47,12 @@ def stored_voices(voice_store: str | None) -> VoiceStore:
 
     settings = Settings.read(voice_store=voice_store)
     return open_store(settings.voices, settings.voice_cache_bytes)
+
+
+@asynccontextmanager
+async def closing(part: C) -> AsyncIterator[C]:
+    """The part, closed behind."""
+    try:
+        yield part
+    finally:
+        await part.close()

@@ -27,26 +27,32 @@ def sweep(addresses: list[str], **options: Any) -> Sweep:
 
 
 def test_more_gpus_with_more_tasks(scripted_triton: Scripted, tmp_path: Path) -> None:
-    """One server stands for four: two on each of two GPUs."""
-    measured = sweep([scripted_triton.grpc] * 4, gpus=(1, 2), tasks=(1, 2), instances_per_gpu=2)
-    rows = asyncio.run(run_sweep(measured))
+    """One server stands for two, on two GPUs."""
+    rows = asyncio.run(run_sweep(sweep([scripted_triton.grpc] * 2, gpus=(1, 2), tasks=(1, 2))))
     assert [(row.gpus, row.tasks_per_instance) for row in rows] == [(1, 1), (1, 2), (2, 1), (2, 2)]
-    assert [row.figures.requests for row in rows] == [2, 4, 4, 8]
-    assert all(row.figures.served == row.figures.requests for row in rows)
-    # tasks x instances x GPUs / (GPUs + 1 of the LLM)
+    assert [row.figures.requests for row in rows] == [1, 2, 2, 4]
+    assert [row.figures.failures for row in rows] == [{}] * 4
     shares = [row.concurrent_task_per_gpu for row in rows]
-    assert shares == pytest.approx([2 / 2, 4 / 2, 4 / 3, 8 / 3])
+    assert shares == pytest.approx([1 / 2, 2 / 2, 2 / 3, 4 / 3])
     write_sweep(rows, tmp_path / "sweep.json")
     kept = json.loads((tmp_path / "sweep.json").read_text())
-    assert kept[3]["concurrent_task_per_gpu"] == pytest.approx(8 / 3)
+    assert kept[3]["concurrent_task_per_gpu"] == pytest.approx(4 / 3)
     assert kept[3]["figures"]["first_audio"]["p90"] > 0
     page = io.StringIO()
     Console(file=page, width=200).print(sweep_table(rows))
     assert "concurrent_task_per_gpu" in page.getvalue()
-    line = next(line for line in page.getvalue().splitlines() if "2.67" in line)
+    line = next(line for line in page.getvalue().splitlines() if "1.33" in line)
     assert line.split("│")[1].strip() == line.split("│")[2].strip() == "2"
     with pytest.raises(InputError, match="can't be written"):
         write_sweep(rows, tmp_path / "no" / "sweep.json")
+
+
+def test_tasks_per_gpu_count_the_gpus_of_the_llm() -> None:
+    """As of the original: tasks x servers per GPU x GPUs / (GPUs + the LLM's)."""
+    six = sweep([f"localhost:{n}" for n in range(6)], gpus=(1, 2, 3), instances_per_gpu=2)
+    assert [six.tasks_per_gpu(gpus, 6) for gpus in six.gpus] == [6, 8, 9]
+    assert replace(six, llm_gpus=0).tasks_per_gpu(3, 6) == 12
+    assert six.needed == 6
 
 
 def test_every_server_speaks_every_item(scripted_triton: Scripted, tmp_path: Path) -> None:
@@ -61,7 +67,7 @@ def test_every_server_speaks_every_item(scripted_triton: Scripted, tmp_path: Pat
 
 
 def test_failures_are_counted(scripted_triton: Scripted) -> None:
-    measured = replace(sweep([scripted_triton.grpc]), source=Single("no script"))
+    measured = replace(sweep([scripted_triton.grpc]), source=Single(script(fail="INTERNAL")))
     (row,) = asyncio.run(run_sweep(measured))
     assert row.figures.served == 0
     page = io.StringIO()

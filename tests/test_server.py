@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from cosyserve import server
+from cosyserve.backends.llm_server import LLMServer
+from cosyserve.contracts import LLMSampling
+from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import InputError
 from cosyserve.server import worker_options
 from cosyserve.settings import Settings
@@ -56,3 +60,69 @@ def test_a_worker_is_told_what_the_settings_say(monkeypatch: pytest.MonkeyPatch)
     assert (options.model, options.dtype, options.profile) == ("test", "bfloat16", "throughput")
     assert (options.slots, options.max_wait) == (3, 0.5)
     assert (options.waiting, options.voice_cache_bytes) == (64, 64 << 20)
+
+
+URL = "http://localhost:8000/v1"
+
+
+def test_a_worker_without_an_llm_server_draws_itself() -> None:
+    (options,) = worker_options(Settings.read(), ())
+    assert options.llm is None
+
+
+def test_an_llm_server_is_asked_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "API_KEY": "secret",
+        "TEMPERATURE": "0.7",
+        "TOP_P": "0.9",
+        "TOP_K": "40",
+        "REPETITION_PENALTY": "1.2",
+        "MAX_TOKENS": "500",
+        "CONNECT_SECONDS": "1",
+        "FIRST_SECONDS": "3",
+        "BETWEEN_SECONDS": "4",
+    }.items():
+        monkeypatch.setenv(f"COSYSERVE_LLM_{name}", value)
+    settings = Settings.read(llm_url=URL, llm_model="lm", llm_prompt="chat")
+    (options,) = worker_options(settings, ())
+    assert options.llm == LLMServer(
+        URL,
+        "lm",
+        "secret",
+        "chat",
+        sampling=LLMSampling(0.7, 0.9, 40, 1.2, 500),
+        connect_seconds=1,
+        first_seconds=3,
+        between_seconds=4,
+    )
+    assert "secret" not in repr(options)
+    knobs = TritonSettings.of([], **server._llm_knobs(settings))
+    assert (knobs.llm_url, knobs.llm_prompt, knobs.llm_api_key) == (URL, "chat", "secret")
+    assert (knobs.llm_top_k, knobs.llm_max_tokens, knobs.llm_first_seconds) == (40, 500, 3)
+    assert "secret" not in repr(knobs)
+
+
+def test_defaults_of_an_llm_server_are_one() -> None:
+    (options,) = worker_options(Settings.read(llm_url=URL), ())
+    assert options.llm == LLMServer(URL, "cosyvoice2_llm")
+    fields = {name for name in TritonSettings.model_fields if name.startswith("llm_")}
+    for name in fields & Settings.model_fields.keys() - {"llm_api_key"}:
+        assert TritonSettings.model_fields[name].default == Settings.model_fields[name].default
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"llm_url": "localhost:8000"}, "llm_url 'localhost:8000' is no URL"),
+        ({"llm_model": "lm"}, "--llm-model is for an LLM server: give --llm-url"),
+        ({"llm_url": URL} | PAIR, "give --device, and no --lm-device"),
+    ],
+)
+def test_what_an_llm_server_does_not_go_with(options: dict[str, str], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        worker_options(Settings.read(**options), ())
+
+
+def test_an_engine_elsewhere_has_its_own_lm() -> None:
+    with pytest.raises(InputError, match="leave out --engine"):
+        server.serve(Settings.read(llm_url=URL, engine="triton://here:8001", voice_store="v"))

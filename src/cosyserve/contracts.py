@@ -51,6 +51,7 @@ class Mode(StrEnum):
 
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
+PromptForm = Literal["ids", "text", "chat"]  # of an LLM server
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,22 @@ class Sampling:
             raise InputError("top_k must be at least 1")
         if not 1 <= self.window <= MAX_WINDOW:
             raise InputError(f"window must be 1..{MAX_WINDOW}, got {self.window}")
+
+
+@dataclass(frozen=True)
+class LLMSampling:
+    """How an LLM runtime draws that has no repetition-aware draw; as the original asks it."""
+
+    temperature: float = 0.8
+    top_p: float = 0.95
+    top_k: int = 50
+    repetition_penalty: float = 1.1
+    max_tokens: int = 750  # of an utterance
+
+    def __post_init__(self) -> None:
+        Sampling(self.top_p, self.top_k)  # checks them
+        if self.temperature <= 0 or self.repetition_penalty <= 0 or self.max_tokens < 1:
+            raise InputError("an LLM needs temperature > 0, a penalty > 0 and max_tokens >= 1")
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ class CosyError(Exception):
       StoreError            voices can't be read or written now
       OverloadError         no place in the queue
       WorkerError           no process that computes
+      LLMServerError        an LLM server that does not speak
 
     A process tells another one of an error by the name of its class here (`kind`).
     """
@@ -75,3 +76,7 @@ class OverloadError(CosyError):
 
 class WorkerError(CosyError):
     """The process that computed the speech has died or is not there yet."""
+
+
+class LLMServerError(CosyError):
+    """An LLM server answers with something that is no speech, or refuses a request."""

@@ -10,17 +10,19 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from cosyserve.backends.llm_server import LLMServer
+from cosyserve.contracts import LLMSampling
 from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.engine.workers.pool import WorkerPool
 from cosyserve.errors import InputError
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.serve import serve as serve_http
-from cosyserve.settings import Settings
+from cosyserve.settings import Settings, option_name
 from cosyserve.voices.store import VoiceStore, open_store
 
 if TYPE_CHECKING:
@@ -60,6 +62,9 @@ def serve(
 def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOptions]:
     """The options of each worker on this machine."""
     lm_device, token2wav_device = _split_devices(settings, devices)
+    llm = llm_server(settings)
+    if llm and lm_device:
+        raise InputError("with --llm-url the LM runs elsewhere: give --device, and no --lm-device")
     return [
         WorkerOptions(
             model=settings.model,
@@ -72,9 +77,34 @@ def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOpt
             max_wait=settings.max_wait_seconds,
             voice_cache_bytes=settings.voice_cache_bytes,
             token2wav_device=token2wav_device,
+            llm=llm,
         )
         for device in devices or [lm_device or settings.device]
     ]
+
+
+def llm_server(settings: Settings) -> LLMServer | None:
+    """The LLM server that draws the speech tokens, if any."""
+    if not settings.llm_url:
+        if given := settings.options & {"llm_model", "llm_prompt", "llm_api_key"}:
+            raise InputError(f"{option_name(min(given))} is for an LLM server: give --llm-url")
+        return None
+    return LLMServer(
+        settings.llm_url,
+        settings.llm_model,
+        settings.llm_api_key.get_secret_value(),
+        settings.llm_prompt,
+        sampling=LLMSampling(
+            settings.llm_temperature,
+            settings.llm_top_p,
+            settings.llm_top_k,
+            settings.llm_repetition_penalty,
+            settings.llm_max_tokens,
+        ),
+        connect_seconds=settings.llm_connect_seconds,
+        first_seconds=settings.llm_first_seconds,
+        between_seconds=settings.llm_between_seconds,
+    )
 
 
 def _split_devices(settings: Settings, devices: Sequence[str]) -> tuple[str, str]:
@@ -90,10 +120,11 @@ def _split_devices(settings: Settings, devices: Sequence[str]) -> tuple[str, str
 def _check_engine(
     settings: Settings, devices: Sequence[str], triton: bool, triton_settings: Sequence[str]
 ) -> None:
-    here = settings.options & {"model", "lm_device", "dtype"} or devices or triton
+    here = settings.options & {"model", "lm_device", "dtype", "llm_url"} or devices or triton
     if settings.engine and here:
         raise InputError(
-            "--model, devices, --dtype and --triton are for this machine: leave out --engine"
+            "--model, devices, --dtype, --llm-url and --triton are for this machine: leave out "
+            "--engine"
         )
     if triton_settings and not triton:
         raise InputError("--set is for --triton")
@@ -115,9 +146,18 @@ def _triton_address(
         model_dir=settings.model,
         dtype=settings.dtype,
         voices=settings.voices,
+        **_llm_knobs(settings),
     )
     with triton_here(chosen) as address:
         yield address
+
+
+def _llm_knobs(settings: Settings) -> dict[str, Any]:
+    """The settings of an LLM server, which have the same names in a Triton repository."""
+    if not settings.llm_url:
+        return {}
+    knobs = settings.model_dump(include={n for n in Settings.model_fields if n.startswith("llm_")})
+    return knobs | {"llm_api_key": settings.llm_api_key.get_secret_value()}
 
 
 def _engine(workers: Sequence[WorkerOptions], triton_address: str) -> WorkerPool | TritonEngine:

@@ -12,10 +12,17 @@ from typing import Any
 from pydantic import Field, PrivateAttr, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from cosyserve.contracts import MAX_WAIT_SECONDS, MAX_WAITING, VOICE_CACHE_BYTES
+from cosyserve.contracts import (
+    MAX_WAIT_SECONDS,
+    MAX_WAITING,
+    VOICE_CACHE_BYTES,
+    LLMSampling,
+    PromptForm,
+)
 from cosyserve.errors import InputError
 
 PREFIX = "COSYSERVE_"
+LLM_SAMPLING = LLMSampling()
 
 
 class Dtype(StrEnum):
@@ -61,6 +68,33 @@ class Settings(BaseSettings):
     where one or two sessions speak)."""
     threads: int = Field(default=0, ge=0)
     """The number of CPU threads that torch uses; 0 lets torch choose."""
+
+    llm_url: str = ""
+    """The OpenAI-style LLM server that draws the speech tokens, with its `/v1`; if empty, a worker
+    loads the LM and draws them itself."""
+    llm_model: str = "cosyvoice2_llm"
+    """The name that the LLM server has for the LM."""
+    llm_prompt: PromptForm = "ids"
+    """The form of the LLM server's prompts: `ids` (exact), `text` or `chat`."""
+    llm_api_key: SecretStr = SecretStr("")
+    """The key that the LLM server wants."""
+    llm_temperature: float = Field(default=LLM_SAMPLING.temperature, gt=0)
+    """The temperature that an LLM server samples with."""
+    llm_top_p: float = Field(default=LLM_SAMPLING.top_p, gt=0, le=1)
+    """The share of the probability that an LLM server samples from, unless a request has its
+    own."""
+    llm_top_k: int = Field(default=LLM_SAMPLING.top_k, ge=1)
+    """The number of tokens that an LLM server samples from, unless a request has its own."""
+    llm_repetition_penalty: float = Field(default=LLM_SAMPLING.repetition_penalty, gt=0)
+    """The penalty of an LLM server on tokens that it has drawn before; 1 is none."""
+    llm_max_tokens: int = Field(default=LLM_SAMPLING.max_tokens, ge=1)
+    """The most speech tokens that an LLM server may draw for an utterance; 25 are a second."""
+    llm_connect_seconds: float = Field(default=2.0, gt=0)
+    """The longest time until an LLM server takes a connection."""
+    llm_first_seconds: float = Field(default=10.0, gt=0)
+    """The longest time until an LLM server's first token, further attempts included."""
+    llm_between_seconds: float = Field(default=5.0, gt=0)
+    """The longest time from one token of an LLM server to the next."""
 
     host: str = "127.0.0.1"
     """The address that the server listens on; set keys before you open it to a network."""

@@ -8,16 +8,17 @@ import json
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from fastapi import Response
 
-from cosyserve.backends.openai_llm import LLMServer, OpenAILLM
+from cosyserve.backends.llm_server import LLMServer
+from cosyserve.backends.openai_llm import OpenAILLM
 from cosyserve.backends.protocols import LMRequest, SpeechTokens
-from cosyserve.backends.token_text import LLMServerError
-from cosyserve.contracts import Sampling
-from cosyserve.errors import CosyError, InputError, OverloadError, WorkerError
+from cosyserve.contracts import LLMSampling, Sampling
+from cosyserve.errors import CosyError, InputError, LLMServerError, OverloadError, WorkerError
 from tests.backends import llm_server
 from tests.backends.llm_server import dies_after, never_ends, refuses, says, serving
 
@@ -76,10 +77,10 @@ def test_what_is_asked_of_completions(server: llm_server.LLMServer) -> None:
             "min_tokens": 2,
             "stop": ["<|eos1|>", "<|eos2|>", "<|eos3|>", "<|eos|>"],
             "seed": 3,
-            "temperature": 1.0,
+            "temperature": 0.8,
             "top_p": 0.7,
             "top_k": 11,
-            "repetition_penalty": 1.0,
+            "repetition_penalty": 1.1,
             "skip_special_tokens": False,
         }
     ]
@@ -99,12 +100,35 @@ def test_prompts_as_text(server: llm_server.LLMServer) -> None:
 
 
 def test_a_strict_server_is_spared_what_it_does_not_know(server: llm_server.LLMServer) -> None:
-    listen(server.url, extensions=False, temperature=0.8)
+    listen(server.url, extensions=False, sampling=LLMSampling(temperature=0.5))
     (body,) = server.bodies
     assert body.keys() == {
         *("model", "stream", "prompt", "max_tokens", "stop", "seed", "temperature", "top_p")
     }
-    assert body["temperature"] == 0.8
+    assert body["temperature"] == 0.5
+
+
+def test_the_servers_sampling_is_for_requests_without_their_own(
+    server: llm_server.LLMServer,
+) -> None:
+    plain = LMRequest((5,), (), min_tokens=30, max_tokens=400)
+    sampling = LLMSampling(0.6, 0.9, 33, 1.3, max_tokens=20)
+    listen(server.url, plain, sampling=sampling)
+    listen(server.url, replace(plain, sampling=Sampling(0.7, 11)), sampling=sampling)
+    theirs, own = server.bodies
+    assert (theirs["temperature"], theirs["repetition_penalty"]) == (0.6, 1.3)
+    assert (theirs["top_p"], theirs["top_k"]) == (0.9, 33)
+    assert (own["top_p"], own["top_k"], own["temperature"]) == (0.7, 11, 0.6)
+    assert (own["min_tokens"], own["max_tokens"]) == (20, 20)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [{"temperature": -1}, {"top_p": 0}, {"top_k": 0}, {"repetition_penalty": 0}, {"max_tokens": 0}],
+)
+def test_sampling_that_makes_no_sense(nonsense: dict[str, float]) -> None:
+    with pytest.raises(InputError):
+        LLMSampling(**nonsense)
 
 
 @pytest.mark.parametrize("seed", [-1, 1 << 63, (1 << 64) + 5])

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from cosyserve.backends.openai_llm import LLMServer, OpenAILLM
+from cosyserve.backends.llm_server import LLMServer
+from cosyserve.backends.openai_llm import OpenAILLM
 from cosyserve.backends.protocols import LMBackend, LMRequest
 from cosyserve.checkpoints.model import Model
+from cosyserve.contracts import LLMSampling
 from cosyserve.engine.split.lm_service import LMService
 from tests.backends.our_lm import serving_lm
 
@@ -42,7 +44,7 @@ def test_the_tokens_are_the_engines(model: Model, url: str, prompt: Any) -> None
         LMRequest(text, speech, min_tokens=40, max_tokens=most, seed=seed)
         for seed, (speech, most) in enumerate([(SPEECH, 400), ((), 400), (SPEECH, 40)])
     ]
-    server = LLMServer(url, "test", prompt=prompt)
+    server = LLMServer(url, "test", prompt=prompt, sampling=LLMSampling(top_p=0.8, top_k=25))
     expected = asyncio.run(drawn(LMService(lm), requests))
 
     client = OpenAILLM(server, lambda ids: tokenizer.decode(ids, skip_special=False))

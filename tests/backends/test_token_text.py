@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.backends.token_text import ENDS, MAX_FOREIGN, LLMServerError, TokenReader, to_text
+from cosyserve.backends.token_text import ENDS, MAX_FOREIGN, TokenReader, to_text
+from cosyserve.errors import LLMServerError
 
 
 @given(st.lists(st.integers(0, 6560)), st.lists(st.integers(0, 200)), st.sampled_from(["", *ENDS]))

@@ -141,8 +141,16 @@ def test_tensorrt_llm_gets_all_of_its_configuration(tmp_path: Path) -> None:
 
 
 def test_an_llm_server_takes_the_place_of_the_lm(tmp_path: Path) -> None:
-    models = rendered(tmp_path, "llm_url=http://localhost:9000/v1")
+    knobs = ("llm_url=http://localhost:9000/v1", "llm_api_key=secret", "llm_top_k=40")
+    models = rendered(tmp_path, *knobs)
     assert "tensorrt_llm" not in models
+    values = models["cosyvoice2"].parameters
+    assert values["llm_top_k"].string_value == "40"
+    assert values["llm_temperature"].string_value == "0.8"
+    assert "secret" not in str(models)  # Triton shows configurations to everybody
+    key = tmp_path / "repository" / "cosyvoice2" / "1" / values["llm_key_file"].string_value
+    assert key.read_text() == "secret"
+    assert key.stat().st_mode & 0o777 == 0o600
     assert check(tmp_path / "repository") == []
 
 

@@ -45,6 +45,8 @@ def test_values_get_their_types() -> None:
         ("triton_backend=onnx", "python, tensorrtllm"),
         ("triton_backend=tensorrtllm", "engine_dir"),
         ("voices=${voices}", "not filled in"),
+        ("llm_temperature=0.8", "llm_temperature is for llm_url or triton_backend=tensorrtllm"),
+        ("llm_api_key=x", "llm_api_key is for an LLM server: set llm_url"),
     ],
 )
 def test_what_is_wrong_is_named(pair: str, complaint: str) -> None:

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosyserve.errors import CosyError, InputError, MissingVoiceError, OverloadError, WorkerError
+from cosyserve.errors import (
+    CosyError,
+    InputError,
+    LLMServerError,
+    MissingVoiceError,
+    OverloadError,
+    WorkerError,
+)
 from cosyserve.triton import tensors
 from cosyserve.triton.client import TritonClient
 from cosyserve.triton.http_client import TritonHTTPClient
@@ -167,7 +174,7 @@ def test_many_streams_over_one_channel(triton: Scripted) -> None:
         ("MissingVoiceError: as you wish", MissingVoiceError),
         ("WorkerError: as you wish", WorkerError),
         ("OverloadError: as you wish", OverloadError),
-        ("LLMServerError: as you wish", CosyError),
+        ("LLMServerError: as you wish", LLMServerError),
         ("as you wish", CosyError),
     ],
 )

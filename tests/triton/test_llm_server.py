@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import Mode, SpeechRequest, Voice
+from cosyserve.contracts import Mode, Sampling, SpeechRequest, Voice
 from cosyserve.engine.speak import speak
-from cosyserve.errors import CosyError
+from cosyserve.errors import LLMServerError
 from cosyserve.triton.engine import TritonEngine
 from tests.backends.llm_server import LLMServer, never_ends, refuses
 from tests.backends.our_lm import serving_lm
@@ -31,7 +31,8 @@ def llm(model: Model) -> Iterator[LLMServer]:
 @pytest.fixture(scope="module")
 def triton(llm: LLMServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder: Path = tmp_path_factory.mktemp("llm")
-    with serving(folder, "test", f"llm_url={llm.url}") as server:
+    ours = ("llm_top_p=0.8", "llm_top_k=25", "llm_temperature=1.0", "llm_api_key=secret")
+    with serving(folder, "test", f"llm_url={llm.url}", *ours) as server:
         yield server
 
 
@@ -61,6 +62,16 @@ def test_the_speech_is_that_of_one_process(triton: Served, model: Model, voice: 
     assert np.abs(np.concatenate(found) - np.concatenate(expected)).max() < 1e-3
 
 
+def test_the_server_is_asked_as_the_settings_say(
+    triton: Served, llm: LLMServer, voice: Voice
+) -> None:
+    llm.bodies.clear()
+    spoken(triton, SpeechRequest("Hello.", voice, sampling=Sampling(0.7, 11), stream=True))
+    body, headers = llm.bodies[0], llm.headers[-1]
+    assert (body["temperature"], body["top_p"], body["top_k"]) == (1.0, 0.7, 11)
+    assert headers["authorization"] == "Bearer secret"
+
+
 def test_whoever_leaves_is_not_spoken_for(triton: Served, llm: LLMServer, voice: Voice) -> None:
     llm.answers.append(never_ends)
     spoken(triton, SpeechRequest(TEXT * 3, voice, stream=True), most=1)
@@ -69,5 +80,5 @@ def test_whoever_leaves_is_not_spoken_for(triton: Served, llm: LLMServer, voice:
 
 def test_an_llm_server_that_refuses_is_told(triton: Served, llm: LLMServer, voice: Voice) -> None:
     llm.answers.append(refuses(404))
-    with pytest.raises(CosyError, match="the LLM server refuses with status 404"):
+    with pytest.raises(LLMServerError, match="the LLM server refuses with status 404"):
         spoken(triton, SpeechRequest(TEXT, voice, Mode.ZERO_SHOT, stream=True))

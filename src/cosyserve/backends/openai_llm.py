@@ -1,7 +1,7 @@
 """A speech LM behind any OpenAI-style LLM server: trtllm-serve, vllm serve, SGLang.
 
-The server has the LM in its Hugging Face format, whose vocabulary is text, speech tokens, three
-ends, start and task.
+The server has the LM in its Hugging Face form. Repetition-aware sampling is not possible: it draws
+by temperature and repetition penalty.
 """
 
 from __future__ import annotations
@@ -11,60 +11,22 @@ import contextlib
 import json
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 
-from cosyserve.backends.protocols import LMRequest, SpeechTokens
+from cosyserve.backends.llm_server import LLMServer
+from cosyserve.backends.protocols import LMRequest, SpeechTokens, limited
 from cosyserve.backends.sse import events
-from cosyserve.backends.token_text import ENDS, LLMServerError, TokenReader, to_text
+from cosyserve.backends.token_text import ENDS, TokenReader, to_text
 from cosyserve.contracts import FinishReason
-from cosyserve.errors import InputError, OverloadError, WorkerError
+from cosyserve.errors import LLMServerError, OverloadError, WorkerError
 
 PAUSES = (0.1, 0.4)  # seconds before another attempt; up to half as much is added at random
 SEEDS = 1 << 63  # servers take 63 bits
 DETAIL = 300  # characters of a server's complaint that are passed on
 FINISHES: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 DONE = "[DONE]"
-
-PromptForm = Literal["ids", "text", "chat"]
-
-
-@dataclass(frozen=True)
-class LLMServer:
-    """Where the server is, and which requests it understands."""
-
-    url: str  # with OpenAI's /v1
-    model: str  # the name it serves the LM under
-    api_key: str = field(default="", repr=False)
-    prompt: PromptForm = "ids"
-    """Ids and text go to /completions. Ids are exact; text is tokenised again by the server."""
-    extensions: bool = True
-    """Whether it knows top_k, min_tokens and repetition_penalty, which OpenAI's API lacks."""
-    temperature: float = 1.0
-    repetition_penalty: float = 1.0
-    connect_seconds: float = 2.0
-    first_seconds: float = 10.0  # until the first token, further attempts included
-    between_seconds: float = 5.0  # from one token to the next
-    text_vocab: int = 151_663  # ids before <|s_0|>
-    speech_tokens: int = 6561
-
-    def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise InputError(
-                f"{self.url!r} is no URL of an LLM server, e.g. http://localhost:8000/v1"
-            )
-        if min(self.connect_seconds, self.first_seconds, self.between_seconds) <= 0:
-            raise InputError("the time limits of an LLM server must be more than 0 s")
-
-    @property
-    def start(self) -> int:
-        return self.text_vocab + self.speech_tokens + len(("eos1", "eos2", "eos3"))
-
-    @property
-    def task(self) -> int:
-        return self.start + 1
 
 
 class CompletionChunk(NamedTuple):
@@ -91,7 +53,9 @@ class OpenAILLM:
 
     async def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
         """Tokens as they come. A failure before the first token is retried, a later one raised."""
-        reader, left, limit = TokenReader(self.server.speech_tokens), request.max_tokens, "first"
+        request = limited(request, self.server.sampling.max_tokens)
+        reader = TokenReader(self.server.vocabulary.speech)
+        left, limit = request.max_tokens, "first"
         clock = asyncio.get_running_loop().time
         until = clock() + self.server.first_seconds
         async with contextlib.aclosing(self._chunks(request)) as chunks:
@@ -181,26 +145,26 @@ class OpenAILLM:
         raise LLMServerError(f"the LLM server refuses with status {status}: {complaint}")
 
     def _body(self, request: LMRequest) -> dict[str, Any]:
-        server, sampling = self.server, request.sampling
+        server, sampling = self.server, self.server.sampling
+        own = request.sampling or sampling
         body: dict[str, Any] = {
             "model": server.model,
             "stream": True,
             "max_tokens": request.max_tokens,
             "stop": list(ENDS),
             "seed": request.seed % SEEDS,
-            "temperature": server.temperature,
-            "top_p": sampling.top_p,
+            "temperature": sampling.temperature,
+            "top_p": own.top_p,
         }
         if server.extensions:
             body |= {
-                "top_k": sampling.top_k,
+                "top_k": own.top_k,
                 "min_tokens": request.min_tokens,
-                "repetition_penalty": server.repetition_penalty,
+                "repetition_penalty": sampling.repetition_penalty,
                 "skip_special_tokens": False,  # speech tokens may count as special
             }
         if server.prompt == "ids":
-            speech = (server.text_vocab + token for token in request.speech)
-            return body | {"prompt": [server.start, *request.text, server.task, *speech]}
+            return body | {"prompt": server.vocabulary.prompt(request)}
         text, speech_text = self._decode(request.text), to_text(request.speech)
         if server.prompt == "text":
             return body | {"prompt": f"<|sos|>{text}<|task_id|>{speech_text}"}

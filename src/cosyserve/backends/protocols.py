@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from cosyserve.contracts import FinishReason, Floats, Sampling, Voice
@@ -23,10 +23,16 @@ class LMRequest:
     min_tokens: int
     max_tokens: int
     seed: int = 0
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: Sampling | None = None  # None: as the LM is best sampled
     first_chunk: int = 1
     chunk: int = 1
     log_probs: bool = False  # whether they are wanted
+
+
+def limited(request: LMRequest, max_tokens: int) -> LMRequest:
+    """The request with no more tokens than a runtime gives an utterance."""
+    most = min(request.max_tokens, max_tokens)
+    return replace(request, max_tokens=most, min_tokens=min(request.min_tokens, most))
 
 
 @dataclass(frozen=True)

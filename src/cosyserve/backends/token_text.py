@@ -8,17 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from cosyserve.errors import CosyError
+from cosyserve.errors import LLMServerError
 
 ENDS = ("<|eos1|>", "<|eos2|>", "<|eos3|>", "<|eos|>")
 MAX_FOREIGN = 32  # characters of an answer that belong to no token; more is no speech
 
 _TOKEN = re.compile(r"<\|(?:s_([0-9]{1,7})|eos[123]?)\|>")
 _INCOMPLETE = re.compile(r"<(?:\|\w{0,9}\|?)?\Z")
-
-
-class LLMServerError(CosyError):
-    """An LLM server answers with something that is no speech, or refuses a request."""
 
 
 def to_text(tokens: Iterable[int]) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import torch
 
-from cosyserve.checkpoints import native, published, testmodel
+from cosyserve.checkpoints import published, testmodel
 from cosyserve.checkpoints.model import Model, assemble
+from cosyserve.checkpoints.parts import MODULES
 from cosyserve.errors import InputError
 
 SHIPPED = "nano"  # the small model inside the package
@@ -29,7 +30,7 @@ def load_model(
     dtype: str = "auto",
     only: Collection[str] | None = None,
 ) -> Model:
-    """Loads `model`: a folder, `nano` or `test`; of a native folder perhaps `only` some parts.
+    """Loads `model`: a folder, `nano` or `test`; perhaps the weights of `only` some parts.
 
     Flow and vocoder may have a device of their own.
     """
@@ -37,7 +38,8 @@ def load_model(
     if any(place.type == "cpu" for place in devices):
         os.environ.setdefault(*CONVOLUTIONS)
     if str(model) == testmodel.NAME:
-        return assemble(testmodel.random_parts(), *devices)
+        parts = testmodel.random_parts()
+        return assemble(parts if only is None else parts.only(only), *devices)
     if dtype not in ("auto", "float32", "bfloat16", "float16", "int8"):
         raise InputError(f"dtype must be auto, float32, bfloat16, float16 or int8, got {dtype!r}")
     precision = None if dtype == "auto" else getattr(torch, dtype)
@@ -56,7 +58,7 @@ def load_folder(
     only: Collection[str] | None = None,
     token2wav_device: torch.device | str | None = None,
 ) -> Model:
-    """Loads a native or a published folder; of a native one perhaps `only` some parts.
+    """Loads a native or a published folder, perhaps the weights of `only` some parts.
 
     `dtype` is that of LM and flow. None: bfloat16 on a GPU; on a CPU as stored, but no float16,
     which it computes slowly. int8: bfloat16, but the LM's weights for few rows at a time in eight
@@ -65,7 +67,7 @@ def load_folder(
     on_gpu, eight_bits = torch.device(device).type == "cuda", dtype is torch.int8
     if eight_bits and not on_gpu:
         raise InputError("dtype int8 is for a GPU: choose another, or device cuda")
-    parts = published.read(folder) if only is None else native.read(folder, only)
+    parts = published.read(folder, tuple(MODULES) if only is None else only)
     stored = {tensor.dtype for state in parts.states.values() for tensor in state.values()}
     if eight_bits or (dtype is None and (on_gpu or torch.float16 in stored)):
         dtype = torch.bfloat16 if on_gpu else torch.float32

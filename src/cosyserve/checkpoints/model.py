@@ -12,8 +12,8 @@ from torch import nn
 
 from cosyserve.checkpoints.onnx.encoders import load_speaker_encoder, load_speech_tokenizer
 from cosyserve.checkpoints.parts import Parts, build
-from cosyserve.errors import CheckpointError
-from cosyserve.models.config import ModelConfig
+from cosyserve.errors import CheckpointError, InputError
+from cosyserve.models.config import LMConfig, ModelConfig
 from cosyserve.models.encoders.campplus import CamPlus
 from cosyserve.models.encoders.prompt_encoders import (
     SpeakerEncoder,
@@ -45,12 +45,22 @@ class Model:
     voices: tuple[Path, ...]
 
     def need_lm(self) -> tuple[SpeechLM, TextTokenizer]:
-        if self.lm is None or self.text_tokenizer is None:
-            raise CheckpointError(
-                f"model '{self.config.name}' has no speech LM: join one with "
-                "`cosyserve prepare LM_DIR TOKEN2WAV_DIR --out DIR`"
-            )
-        return self.lm, self.text_tokenizer
+        _, tokenizer = self.need_text_side()
+        if self.lm is None:
+            raise self._no_lm()
+        return self.lm, tokenizer
+
+    def need_text_side(self) -> tuple[LMConfig, TextTokenizer]:
+        """What plans a text for an LM that runs elsewhere: sizes and a tokenizer, no weights."""
+        if self.config.lm is None or self.text_tokenizer is None:
+            raise self._no_lm()
+        return self.config.lm, self.text_tokenizer
+
+    def _no_lm(self) -> CheckpointError:
+        return CheckpointError(
+            f"model '{self.config.name}' has no speech LM: join one with "
+            "`cosyserve prepare LM_DIR TOKEN2WAV_DIR --out DIR`"
+        )
 
     def need_token2wav(self) -> tuple[Flow, HiFT]:
         if self.flow is None or self.vocoder is None:
@@ -62,7 +72,7 @@ class Model:
 
     def need_prompt_encoders(self) -> tuple[SpeechTokenizer, SpeakerEncoder]:
         if self.speech_tokenizer is None or self.speaker_encoder is None:
-            raise CheckpointError(
+            raise InputError(
                 f"model '{self.config.name}' has no speech tokenizer or speaker encoder, so it "
                 "can't learn a voice from audio: add speech_tokenizer_v2.onnx and campplus.onnx "
                 "to its folder, or use a stored voice"

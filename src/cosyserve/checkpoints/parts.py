@@ -7,7 +7,7 @@ all of them (a speech LM alone, a token2wav alone), and parts of two folders can
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -75,6 +75,14 @@ class Parts:
             onnx=self.onnx | other.onnx,
             tokenizer=speaking.tokenizer,
             voices=self.voices + other.voices,
+        )
+
+    def only(self, names: Collection[str]) -> Parts:
+        """Without the weights of other parts; their sizes stay."""
+        return replace(
+            self,
+            states={name: state for name, state in self.states.items() if name in names},
+            onnx={name: file for name, file in self.onnx.items() if name in names},
         )
 
     def _owner(self, name: str, other: Parts) -> Parts:

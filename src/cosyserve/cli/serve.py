@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cosyserve.cli.options import DtypeOption, ModelOption, StoreOption, setting
+from cosyserve.contracts import PromptForm
 from cosyserve.settings import ProfileName, Settings
 
 
@@ -27,6 +28,10 @@ def serve(
     token2wav_device: Annotated[str | None, setting("token2wav_device")] = None,
     dtype: DtypeOption = None,
     profile: Annotated[ProfileName | None, setting("profile")] = None,
+    llm_url: Annotated[str | None, setting("llm_url")] = None,
+    llm_model: Annotated[str | None, setting("llm_model")] = None,
+    llm_prompt: Annotated[PromptForm | None, setting("llm_prompt")] = None,
+    llm_api_key: Annotated[str | None, setting("llm_api_key")] = None,
     engine: Annotated[str | None, setting("engine")] = None,
     triton: Annotated[
         bool, typer.Option("--triton", help="A tritonserver, started here, computes the speech.")
@@ -54,6 +59,10 @@ def serve(
             token2wav_device=token2wav_device,
             dtype=dtype,
             profile=profile,
+            llm_url=llm_url,
+            llm_model=llm_model,
+            llm_prompt=llm_prompt,
+            llm_api_key=llm_api_key,
             engine=engine,
         ),
         devices=device or (),

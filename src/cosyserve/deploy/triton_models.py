@@ -20,6 +20,7 @@ CODE = {
     "token2wav": "token2wav import TritonPythonModel",
     "cosyvoice2": "cosyvoice2 import TritonPythonModel",
 }
+LLM_KEY_FILE = "llm_api_key"  # beside model.py
 ALIASES = ("_offline", "_streaming")
 
 Tensor = tuple[str, str, list[int]] | tuple[str, str, list[int], str]
@@ -150,6 +151,15 @@ def _cosyvoice2(
         llm_url=settings.llm_url,
         llm_model=settings.llm_model,
         llm_prompt=settings.llm_prompt,
+        llm_key_file=LLM_KEY_FILE if settings.llm_api_key else "",
+        llm_connect_seconds=settings.llm_connect_seconds,
+        llm_first_seconds=settings.llm_first_seconds,
+        llm_between_seconds=settings.llm_between_seconds,
+        llm_temperature=settings.llm_temperature,
+        llm_top_p=settings.llm_top_p,
+        llm_top_k=settings.llm_top_k,
+        llm_repetition_penalty=settings.llm_repetition_penalty,
+        llm_max_tokens=settings.llm_max_tokens,
     )
 
 

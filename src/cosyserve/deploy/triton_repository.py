@@ -12,7 +12,7 @@ from google.protobuf import text_format
 from cosyserve.checkpoints import native, testmodel
 from cosyserve.checkpoints.folder import written_whole
 from cosyserve.checkpoints.load import model_folder
-from cosyserve.deploy.triton_models import code, models
+from cosyserve.deploy.triton_models import LLM_KEY_FILE, code, models
 from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import CheckpointError, InputError
 from cosyserve.models.config import DiTConfig
@@ -58,6 +58,11 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
             for key, value in parameters.items():
                 model.parameters[key].string_value = value
         (folder / name / "1").mkdir(parents=True, exist_ok=True)
+        if name.startswith("cosyvoice2") and settings.llm_api_key:
+            # Triton shows a model's configuration to whoever asks for it.
+            key_file = folder / name / "1" / LLM_KEY_FILE
+            key_file.touch(mode=0o600)
+            key_file.write_text(settings.llm_api_key)
         (folder / name / "config.pbtxt").write_text(text_format.MessageToString(model))
         if model.backend == "python":
             (folder / name / "1" / "model.py").write_text(code(name))

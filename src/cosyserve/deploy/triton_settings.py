@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Annotated, Any, Literal, get_args
 
 from annotated_types import Ge, Le
@@ -21,7 +22,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from cosyserve.contracts import MAX_WAITING, VOICE_CACHE_BYTES
+from cosyserve.contracts import MAX_WAITING, VOICE_CACHE_BYTES, LLMSampling, PromptForm
 from cosyserve.errors import InputError
 
 
@@ -38,6 +39,12 @@ def _bool(value: object) -> object:
     words = {"true": True, "false": False}
     return words.get(value.lower(), value) if isinstance(value, str) else value
 
+
+LLM_SAMPLING = LLMSampling()
+SAMPLING = {f"llm_{field.name}" for field in fields(LLMSampling)}
+SERVER = {f"llm_{name}" for name in ("model", "prompt", "api_key")} | {
+    f"llm_{name}_seconds" for name in ("connect", "first", "between")
+}
 
 Int = Annotated[int, Strict(), BeforeValidator(_int)]
 Bool = Annotated[bool, Strict(), BeforeValidator(_bool)]
@@ -94,8 +101,26 @@ class TritonSettings(BaseModel):
     """URL of an OpenAI-style LLM server in place of tensorrt_llm."""
     llm_model: str = "cosyvoice2_llm"
     """The name that the LLM server has for the LM."""
-    llm_prompt: Literal["ids", "text", "chat"] = "ids"
+    llm_prompt: PromptForm = "ids"
     """The form of the LLM server's prompts."""
+    llm_api_key: str = Field(default="", repr=False)
+    """The LLM server's key; it is kept in a file of its own, which only its owner can read."""
+    llm_connect_seconds: float = Field(default=2.0, ge=0.01)
+    """How long the LLM server may take to be connected."""
+    llm_first_seconds: float = Field(default=10.0, ge=0.01)
+    """How long the LLM server may take to its first token."""
+    llm_between_seconds: float = Field(default=5.0, ge=0.01)
+    """How long the LLM server may take from one token to the next."""
+    llm_temperature: float = Field(default=LLM_SAMPLING.temperature, ge=0.01)
+    """Sampling of an LLM server or TensorRT-LLM: temperature."""
+    llm_top_p: float = Field(default=LLM_SAMPLING.top_p, ge=0.01, le=1)
+    """Sampling of an LLM server or TensorRT-LLM, unless a request has its own."""
+    llm_top_k: Int = Field(default=LLM_SAMPLING.top_k, ge=1)
+    """Sampling of an LLM server or TensorRT-LLM, unless a request has its own."""
+    llm_repetition_penalty: float = Field(default=LLM_SAMPLING.repetition_penalty, ge=0.01)
+    """Sampling of an LLM server or TensorRT-LLM: penalty on what was drawn before; 1: none."""
+    llm_max_tokens: Int = Field(default=LLM_SAMPLING.max_tokens, ge=1)
+    """Sampling of an LLM server or TensorRT-LLM: speech tokens of an utterance."""
     engine_dir: str = ""
     """TensorRT-LLM: folder of the engine."""
     max_beam_width: Int = Field(default=1, ge=1)
@@ -125,6 +150,14 @@ class TritonSettings(BaseModel):
             raise InputError("triton_backend=tensorrtllm needs engine_dir=FOLDER_OF_THE_ENGINE")
         if self.triton_backend == "tensorrtllm" and self.llm_url:
             raise InputError("choose one LM: triton_backend=tensorrtllm or llm_url")
+        if (given := SERVER & self.model_fields_set) and not self.llm_url:
+            raise InputError(f"{min(given)} is for an LLM server: set llm_url")
+        ours = self.triton_backend == "python" and not self.llm_url
+        if (given := SAMPLING & self.model_fields_set) and ours:
+            raise InputError(
+                f"{min(given)} is for llm_url or triton_backend=tensorrtllm: our own LM has "
+                "repetition-aware sampling instead"
+            )
         return self
 
     @classmethod

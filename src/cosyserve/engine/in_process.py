@@ -7,7 +7,9 @@ import threading
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 
+from cosyserve.backends.protocols import LMBackend
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import (
     MAX_WAITING,
@@ -21,6 +23,7 @@ from cosyserve.engine.compute.profile import LATENCY, Profile
 from cosyserve.engine.scheduling.intake import Intake, Ticket
 from cosyserve.engine.scheduling.loop import Loop
 from cosyserve.engine.scheduling.scheduler import Scheduler
+from cosyserve.engine.split.backend_lm import BackendLM
 from cosyserve.engine.text_stream import feeding, opened
 from cosyserve.errors import CosyError
 from cosyserve.text.number_process import NumberProcess
@@ -34,18 +37,26 @@ class LocalEngine:
     def __init__(
         self,
         model: Model,
+        lm: LMBackend | None = None,
         *,
         slots: int = 0,
         max_waiting: int = MAX_WAITING,
         profile: Profile = LATENCY,
     ) -> None:
-        self.model = describe(model)
+        """Another LM may draw the tokens: then the model needs no weights of one."""
         self._model = model
-        _, tokenizer = model.need_lm()
         self._numbers = NumberProcess()
-        scheduler = Scheduler.of(model, slots=slots, max_waiting=max_waiting, profile=profile)
+        self._lm = BackendLM(lm) if lm else None
+        _, tokenizer = model.need_text_side()
+        scheduler = Scheduler.of(
+            model, self._lm, slots=slots, max_waiting=max_waiting, profile=profile
+        )
         scheduler.warm_up()
         self._loop = Loop(scheduler)
+        self.model = describe(model)
+        if self._lm:
+            self._lm.start(self._loop.wake)
+            self.model = replace(self.model, takes_pieces=False)
         self._intake = Intake(self._loop, tokenizer, self._numbers)
         self._thread = threading.Thread(target=self._loop.run, name="engine", daemon=True)
         self._thread.start()
@@ -87,5 +98,7 @@ class LocalEngine:
         self._intake.close()
         self._loop.stop()
         await asyncio.to_thread(self._thread.join)
+        if self._lm:
+            await asyncio.to_thread(self._lm.close)
         self._enrolling.shutdown()
         self._numbers.close()

@@ -20,6 +20,7 @@ from cosyserve.errors import (
     AudioError,
     CosyError,
     InputError,
+    LLMServerError,
     MissingVoiceError,
     OverloadError,
     StoreError,
@@ -103,6 +104,8 @@ def as_refusal(error: Exception) -> Refusal:
             return Refusal(400, str(error), "invalid_voice")
         case WorkerError():
             return Refusal(503, str(error), "engine_unavailable", headers=retry_after(1))
+        case LLMServerError():
+            return Refusal(502, str(error), "llm_server_failed")
         case StoreError():
             headers = retry_after(1)
             return Refusal(503, str(error), "voice_store_unavailable", headers=headers)

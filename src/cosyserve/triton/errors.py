@@ -21,6 +21,7 @@ TRITON_CODES = {
     "StoreError": "INTERNAL",
     "OverloadError": "UNAVAILABLE",
     "WorkerError": "UNAVAILABLE",
+    "LLMServerError": "INTERNAL",
 }
 MESSAGE = re.compile(
     r"(?P<kind>\w+Error)"

@@ -18,7 +18,7 @@ from cosyserve.checkpoints.model import Model
 from cosyserve.checkpoints.parts import Parts
 from cosyserve.checkpoints.published import keys
 from cosyserve.checkpoints.published.config import ConfigReader, flow, qwen, unet, vocoder
-from cosyserve.errors import CheckpointError
+from cosyserve.errors import CheckpointError, InputError
 from cosyserve.models.config import DiTConfig, FlowConfig, LMConfig, UNetConfig, VocoderConfig
 from cosyserve.models.lm.lm import SpeechLM
 from tests import published as tiny
@@ -122,7 +122,7 @@ def test_a_folder_without_prompt_encoders_is_a_model(
     model = load_folder(tiny.linked(cosyvoice2_folder, tmp_path / "m", ENCODERS))
     model.need_lm()
     assert model.config.fingerprint == ""
-    with pytest.raises(CheckpointError, match="no speech tokenizer or speaker encoder"):
+    with pytest.raises(InputError, match="no speech tokenizer or speaker encoder"):
         model.need_prompt_encoders()
 
 

@@ -7,7 +7,7 @@ Every problem is one CheckpointError that names the file and the key.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ from cosyserve.checkpoints import native
 from cosyserve.checkpoints.config_data import as_checkpoint_error, check_int, short_repr
 from cosyserve.checkpoints.onnx.encoders import load_speaker_encoder, load_speech_tokenizer
 from cosyserve.checkpoints.onnx.sizes import campplus_sizes, s3_sizes
-from cosyserve.checkpoints.parts import Parts, check, check_finite
+from cosyserve.checkpoints.parts import MODULES, Parts, State, check, check_finite
 from cosyserve.checkpoints.plain_files import read_json, read_state, read_tensors, require_file
 from cosyserve.checkpoints.published import keys
 from cosyserve.checkpoints.published.config import ConfigReader, dit, flow, qwen, unet, vocoder
 from cosyserve.errors import CheckpointError
-from cosyserve.models.config import DiTConfig, ModelConfig, UNetConfig
+from cosyserve.models.config import DiTConfig, LMConfig, ModelConfig, UNetConfig
 from cosyserve.models.encoders.prompt_encoders import TorchSpeakerEncoder, TorchSpeechTokenizer
 from cosyserve.text import TextTokenizer
 
@@ -42,23 +42,23 @@ PROMPT_ENCODERS: dict[str, tuple[tuple[str, ...], Callable[[Path], Any], Callabl
 }
 
 
-def read(folder: Path) -> Parts:
-    """Any folder that we know, native ones included."""
+def read(folder: Path, only: Collection[str] = tuple(MODULES)) -> Parts:
+    """Any folder that we know, native ones included, with the weights of the parts in `only`."""
     try:
-        return _read(folder)
+        return _read(folder, only).only(only)
     except OSError as error:
         raise CheckpointError(
             f"{error.filename or folder}: can't be read: {error.strerror}"
         ) from error
 
 
-def _read(folder: Path) -> Parts:
+def _read(folder: Path, only: Collection[str]) -> Parts:
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder")
     if native.is_native(folder):
-        return native.read(folder)
+        return native.read(folder, only)
     if (folder / "cosyvoice2.yaml").exists():
-        return _cosyvoice2(folder)
+        return _cosyvoice2(folder, with_lm="lm" in only)
     for name, why in REFUSED.items():
         if (folder / name).exists():
             raise CheckpointError(f"{folder / name}: {why}")
@@ -74,7 +74,7 @@ def _read(folder: Path) -> Parts:
     )
 
 
-def _cosyvoice2(folder: Path) -> Parts:
+def _cosyvoice2(folder: Path, *, with_lm: bool) -> Parts:
     reader = ConfigReader.of_yaml(folder / "cosyvoice2.yaml")
     text = folder / "CosyVoice-BlankEN"
     tokenizer = _tokenizer(text)
@@ -84,20 +84,24 @@ def _cosyvoice2(folder: Path) -> Parts:
             f"{text / 'config.json'}: vocab_size {lm.text_vocab} is smaller than the "
             f"{tokenizer.vocab_size} ids of vocab.json and the special tokens"
         )
-    file = folder / "llm.pt"
+    lm_states = {"lm": _lm_state(folder / "llm.pt", lm)} if with_lm else {}
+    with as_checkpoint_error(str(reader.file)):
+        estimator = unet(reader)
+    parts = _token2wav(folder, reader, estimator)
+    states = parts.states | lm_states
+    with as_checkpoint_error(str(reader.file)):
+        config = replace(parts.config, name="cosyvoice2-0.5b", lm=lm)
+    return replace(parts, config=config, states=states, tokenizer=tokenizer)
+
+
+def _lm_state(file: Path, lm: LMConfig) -> State:
     state = read_state(file)
     shapes = keys.lm_shapes(lm)
     if keys.LM_HEAD not in state:
         del shapes[keys.LM_HEAD]
     check(str(file), state, shapes)
     check_finite(str(file), state)
-    with as_checkpoint_error(str(reader.file)):
-        estimator = unet(reader)
-    parts = _token2wav(folder, reader, estimator)
-    states = parts.states | {"lm": keys.lm_state(lm, state)}
-    with as_checkpoint_error(str(reader.file)):
-        config = replace(parts.config, name="cosyvoice2-0.5b", lm=lm)
-    return replace(parts, config=config, states=states, tokenizer=tokenizer)
+    return keys.lm_state(lm, state)
 
 
 def _step_audio2(folder: Path) -> Parts:
@@ -149,8 +153,9 @@ def _prompt_encoders(folder: Path, parts: Parts) -> Parts:
     )
 
 
-def _hugging_face_lm(folder: Path) -> Parts:
-    """One table for text, speech and special ids; the tokenizer tells where speech begins."""
+def hugging_face_sizes(folder: Path) -> tuple[LMConfig, int]:
+    """The sizes of a speech LM in its Hugging Face form, and the rows of its one table for text,
+    speech and special ids; the tokenizer tells where speech begins."""
     source, ids = _added_ids(folder)
     names = ("<|s_0|>", "<|eos1|>", "<|sos|>", "<|task_id|>")
     if missing := [name for name in names if name not in ids]:
@@ -167,6 +172,11 @@ def _hugging_face_lm(folder: Path) -> Parts:
             f"{source}: <|sos|> and <|task_id|> are {short_repr(sos)} and {short_repr(task)}, "
             f"expected {lm.sos} and {lm.task} of {rows} rows"
         )
+    return lm, rows
+
+
+def _hugging_face_lm(folder: Path) -> Parts:
+    lm, rows = hugging_face_sizes(folder)
     file = folder / "model.safetensors"
     state = read_tensors(file)
     check(str(file), state, keys.hf_lm_shapes(lm, rows))

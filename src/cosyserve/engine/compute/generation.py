@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from cosyserve.backends.protocols import LMRequest
 from cosyserve.contracts import FinishReason, Sampling
+from cosyserve.errors import CosyError
 from cosyserve.models.config import LMConfig
 from cosyserve.models.lm.bistream import Bistream
 
@@ -52,17 +53,21 @@ class Generation:
     length: int = 0  # positions in the cache
     finish: FinishReason | None = None
     log_probs: list[float] | None = None  # of the tokens, where they are wanted
+    request: LMRequest | None = None  # that it was made of; None: its text still arrives
+    error: CosyError | None = None  # why an LM elsewhere could not go on
 
     @classmethod
-    def from_request(cls, config: LMConfig, request: LMRequest) -> Generation:
+    def from_request(cls, config: LMConfig, request: LMRequest, sampling: Sampling) -> Generation:
+        """`sampling` is that of requests without their own."""
         speech = (config.text_vocab + token for token in request.speech)
         prompt = [config.sos, *request.text, config.task, *speech]
         return cls(
             text=WholeText(config, prompt, request.min_tokens),
             seed=request.seed,
-            sampling=request.sampling,
+            sampling=request.sampling or sampling,
             max_tokens=request.max_tokens,
             log_probs=[] if request.log_probs else None,
+            request=request,
         )
 
     def next_inputs(self) -> list[int]:

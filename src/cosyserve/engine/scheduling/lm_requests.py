@@ -61,7 +61,7 @@ def lm_tasks(
             min_tokens=min_tokens,
             max_tokens=limit,
             seed=segment_seed(request.seed, number),
-            sampling=request.sampling or config.sampling,
+            sampling=request.sampling,
         )
         tasks.append(LMTask(lm_request, len(ids)))
     if parts and not tasks:

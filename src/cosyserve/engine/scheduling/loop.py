@@ -38,6 +38,10 @@ class Loop(Generic[S]):
         """From any thread."""
         self._commands.put(command)
 
+    def wake(self) -> None:
+        """Another step, though there was nothing to do. From any thread."""
+        self.submit(lambda scheduler: None)
+
     def stop(self) -> None:
         self._commands.put(None)
 

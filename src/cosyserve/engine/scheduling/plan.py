@@ -67,12 +67,13 @@ def plan(
 def _whole_text(
     model: Model, request: SpeechRequest, text: str, read: Reader
 ) -> list[PlannedUtterance]:
-    lm, tokenizer = model.need_lm()
+    config, tokenizer = model.need_text_side()
+    sampling = model.config.sampling
     model.need_token2wav()
 
     def planned(task: LMTask) -> PlannedUtterance:
         return PlannedUtterance(
-            lambda attempt: Generation.from_request(lm.config, task.for_attempt(attempt)),
+            lambda attempt: Generation.from_request(config, task.for_attempt(attempt), sampling),
             task.text_tokens,
         )
 
@@ -108,14 +109,14 @@ def check_arrived(text_tokens: int) -> None:
 def _conversion(model: Model, request: SpeechRequest) -> PlannedUtterance:
     """No LM: the tokens of a recording, ready from the start."""
     assert request.source is not None
-    lm, _ = model.need_lm()
+    config, _ = model.need_text_side()
     tokenizer, _ = model.need_prompt_encoders()
     tokens = tokenizer(whisper_log_mel(request.source)).tolist()
     if not tokens or len(tokens) > max_speech_tokens(model.config, request):
         raise InputError("the source recording is empty, or too long to convert at once: cut it")
     return PlannedUtterance(
         lambda attempt: Generation(
-            text=WholeText(lm.config, [], min_tokens=0),
+            text=WholeText(config, [], min_tokens=0),
             seed=0,
             sampling=model.config.sampling,
             max_tokens=len(tokens),

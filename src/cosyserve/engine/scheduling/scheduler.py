@@ -12,13 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import (
-    MAX_WAIT_SECONDS,
-    MAX_WAITING,
-    EngineStats,
-    Floats,
-    SpeechRequest,
-)
+from cosyserve.contracts import MAX_WAIT_SECONDS, MAX_WAITING, EngineStats, Floats, SpeechRequest
 from cosyserve.engine.compute.errors import client_error, is_fatal
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.limits import MAX_POSITIONS, POLL_SECONDS
@@ -84,21 +78,22 @@ class Scheduler:
     def of(
         cls,
         model: Model,
+        lm: LMLike | None = None,
         *,
         slots: int = 0,
         max_waiting: int = MAX_WAITING,
         max_wait: float = MAX_WAIT_SECONDS,
         profile: Profile = LATENCY,
     ) -> Scheduler:
-        """The scheduler of a model; 0 slots are as many as the profile has."""
-        lm, _ = model.need_lm()
+        """The scheduler of a model; 0 slots are as many as the profile has. Another LM may draw
+        the tokens: then the model needs no weights of one."""
         slots = slots or profile.slots_on(model.device)
         rows = [count for count in profile.rows if count < 2 * slots]
         with oom_as_error(slots):
-            runner = LMRunner(lm, slots, MAX_POSITIONS)
+            lm = lm or LMRunner(model.need_lm()[0], slots, MAX_POSITIONS)
             token2wav = Token2Wav(*model.need_token2wav(), rows, profile.hop)
         return cls(
-            runner,
+            lm,
             token2wav,
             lambda request, read: plan(model, token2wav, request, read),
             slots=slots,
@@ -218,15 +213,16 @@ class Scheduler:
             worked = self.lm.step()
         except Exception as error:
             reason = client_error(error)
-            for session in list(self.running):
-                if any(u.generation in self.lm.rows for u in session.utterances):
-                    self.fail(session, reason)
+            for row in list(self.lm.rows):
+                self._fail_row(row, reason)
             if is_fatal(error):
                 raise
             return True
         self._tokens += sum(len(row.tokens) for row in self.lm.rows) - before
         for row in [row for row in self.lm.rows if row.finish is not None]:
             self._leave(row)
+            if row.error:
+                self._fail_row(row, row.error)
         self._lm_seconds += self.clock() - started
         return worked
 
@@ -293,6 +289,11 @@ class Scheduler:
         if not session.done:
             self.cancel(session)
             session.fail(error)
+
+    def _fail_row(self, row: Generation, error: CosyError) -> None:
+        for session in list(self.running):
+            if any(utterance.generation is row for utterance in session.utterances):
+                self.fail(session, error)
 
     def _leave(self, generation: Generation) -> None:
         if generation in self.lm.rows:

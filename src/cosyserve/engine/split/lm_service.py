@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from cosyserve.backends.protocols import LMRequest, SpeechTokens
-from cosyserve.contracts import MAX_WAITING
+from cosyserve.contracts import MAX_WAITING, Sampling
 from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.limits import MAX_POSITIONS
@@ -42,9 +42,13 @@ class LMQueue:
     """Requests that wait for a row, and those that have one. While its only request is paused, the
     LM pauses: first audio is made of what it has drawn, often by the same processor."""
 
-    def __init__(self, lm: LMLike, config: LMConfig, *, slots: int, max_waiting: int) -> None:
+    def __init__(
+        self, lm: LMLike, config: LMConfig, sampling: Sampling, *, slots: int, max_waiting: int
+    ) -> None:
+        """`sampling` is that of requests without their own."""
         self.lm = lm
         self.config = config
+        self.sampling = sampling
         self.slots = slots
         self.max_waiting = max_waiting
         self.waiting: deque[PendingLMRequest] = deque()
@@ -55,7 +59,7 @@ class LMQueue:
         if len(self.waiting) + len(self.running) >= self.max_waiting + self.slots:
             wait = 1.0 + len(self.waiting) / self.slots
             raise OverloadError(f"{len(self.waiting)} requests wait for the LM already", wait)
-        row = Generation.from_request(self.config, request)
+        row = Generation.from_request(self.config, request, self.sampling)
         pending = PendingLMRequest(request, sink, row, due=request.first_chunk)
         self.waiting.append(pending)
         return pending
@@ -134,11 +138,19 @@ class LMService:
     """Implements `LMBackend`."""
 
     def __init__(
-        self, lm: SpeechLM, *, slots: int = CPU_SLOTS, max_waiting: int = MAX_WAITING
+        self,
+        lm: SpeechLM,
+        *,
+        sampling: Sampling | None = None,
+        slots: int = CPU_SLOTS,
+        max_waiting: int = MAX_WAITING,
     ) -> None:
+        """`sampling` is that of requests without their own."""
         runner = LMRunner(lm, slots, MAX_POSITIONS)
         warm_up({"speech LM": runner}, slots)
-        self.queue = LMQueue(runner, lm.config, slots=slots, max_waiting=max_waiting)
+        self.queue = LMQueue(
+            runner, lm.config, sampling or Sampling(), slots=slots, max_waiting=max_waiting
+        )
         self._thread = ServiceThread(self.queue, "lm")
 
     async def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:

@@ -188,16 +188,20 @@ class WorkerEngine:
 
     def command(self, fd: int) -> list[str]:
         """What starts a worker at the far end of a socket."""
-        options = msgspec.json.encode(self.options).decode()
-        return [sys.executable, "-m", "cosyserve.engine.workers.worker", str(fd), options]
+        return [sys.executable, "-m", "cosyserve.engine.workers.worker", str(fd)]
 
     def _start_process(self, fd: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             self.command(fd),
             pass_fds=(fd,),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the gateway, which lets streams finish
         )
+        assert process.stdin
+        # A command line can be read by others, and there may be a key among the options.
+        with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
+            stdin.write(msgspec.json.encode(self.options))
+        return process
 
     def _take(self, message: FromWorker) -> None:
         if isinstance(message, Ready):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cosyserve.backends.llm_server import LLMServer
 from cosyserve.contracts import MAX_WAIT_SECONDS, MAX_WAITING, VOICE_CACHE_BYTES
 
 
@@ -19,3 +20,4 @@ class WorkerOptions:
     waiting: int = MAX_WAITING
     max_wait: float = MAX_WAIT_SECONDS
     voice_cache_bytes: int = VOICE_CACHE_BYTES
+    llm: LLMServer | None = None  # that draws the speech tokens: then no LM is loaded

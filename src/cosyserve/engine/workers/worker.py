@@ -1,8 +1,9 @@
 """A worker process: a model and its scheduler behind one socket.
 
-    python -m cosyserve.engine.workers.worker FD OPTIONS
+    python -m cosyserve.engine.workers.worker FD
 
-OPTIONS are `WorkerOptions` in JSON. When the other end of the socket closes, the worker ends.
+`WorkerOptions` in JSON come on standard input. When the other end of the socket closes, the worker
+ends.
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import msgspec
 import torch
 
 from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
+from cosyserve.checkpoints.parts import MODULES
 from cosyserve.contracts import AudioChunk
 from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.compute.profile import profile
 from cosyserve.engine.scheduling.intake import Intake, Ticket
 from cosyserve.engine.scheduling.loop import Loop
 from cosyserve.engine.scheduling.scheduler import Scheduler
+from cosyserve.engine.split.backend_lm import BackendLM
+from cosyserve.engine.split.lm_backends import open_llm_server
 from cosyserve.engine.workers.messages import (
     Chunk,
     Embedded,
@@ -57,11 +62,14 @@ class Worker:
     def __init__(self, link: socket.socket, model: Model, options: WorkerOptions) -> None:
         self.link = link
         self.model = model
+        _, tokenizer = model.need_text_side()
+        lm = BackendLM(open_llm_server(options.llm, model)) if options.llm else None
         self._sending = threading.Lock()
         self._tickets: dict[int, Ticket] = {}
         self._voices = ReceivedVoices(options.voice_cache_bytes)
         self._scheduler = Scheduler.of(
             model,
+            lm,
             slots=options.slots,
             max_waiting=options.waiting,
             max_wait=options.max_wait,
@@ -69,13 +77,17 @@ class Worker:
         )
         self._scheduler.warm_up()
         self._loop = Loop(self._scheduler, self._report)
-        self._intake = Intake(self._loop, model.need_lm()[1], NumberProcess())
+        self._info = describe(model)
+        if lm:
+            lm.start(self._loop.wake)
+            self._info = replace(self._info, takes_pieces=False)
+        self._intake = Intake(self._loop, tokenizer, NumberProcess())
         self._reported_at = 0.0
         self._reported = self._scheduler.stats()
         self._enrolling = ThreadPoolExecutor(1, "enroll")
 
     def run(self) -> None:
-        self._send(Ready(describe(self.model)))
+        self._send(Ready(self._info))
         threading.Thread(target=self._listen, name="listen", daemon=True).start()
         self._loop.run()
 
@@ -143,7 +155,7 @@ class Worker:
 
 def main() -> None:
     link = socket.socket(fileno=int(sys.argv[1]))
-    options = msgspec.json.decode(sys.argv[2], type=WorkerOptions)
+    options = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerOptions)
     logging.basicConfig(format="%(asctime)s worker %(levelname)s %(message)s")
     logging.getLogger("cosyserve").setLevel(logging.INFO)
     if options.threads:
@@ -154,6 +166,7 @@ def main() -> None:
             device=options.device,
             token2wav_device=options.token2wav_device,
             dtype=options.dtype,
+            only=[part for part in MODULES if part != "lm"] if options.llm else None,
         )
         worker = Worker(link, model, options)
     except CosyError as error:

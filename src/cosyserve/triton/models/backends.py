@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb
 
-from cosyserve.backends.protocols import LMRequest, SpeechTokens
-from cosyserve.contracts import Floats, Voice
+from cosyserve.backends.protocols import LMRequest, SpeechTokens, limited
+from cosyserve.contracts import Floats, LLMSampling, Voice
 from cosyserve.engine.compute.limits import SEED_MASK
 from cosyserve.engine.compute.playback import Playback
 from cosyserve.errors import CosyError, WorkerError
@@ -62,10 +62,11 @@ class TritonLM:
     of a process when several are open at once, and work goes on when nobody listens.
     """
 
-    def __init__(self, address: str, *, ours: bool) -> None:
-        """`ours`: the model behind the name is our LM, not the TensorRT-LLM backend."""
+    def __init__(self, address: str, sampling: LLMSampling | None) -> None:
+        """`sampling` of the TensorRT-LLM backend; None: the model behind the name is our LM."""
         self._address = address
-        self._ours = ours
+        self._sampling = sampling
+        self._ours = sampling is None
         self._resumes: set[asyncio.Task[None]] = set()
 
     @cached_property
@@ -73,6 +74,8 @@ class TritonLM:
         return TritonClient(self._address)
 
     async def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
+        if self._sampling:
+            request = limited(request, self._sampling.max_tokens)
         pause_id = secrets.randbits(62)
         chunks = {"first_chunk": request.first_chunk, "chunk": request.chunk, "pause_id": pause_id}
         answers = self._stream(self._inputs(request), chunks if self._ours else {})
@@ -129,12 +132,15 @@ class TritonLM:
             "input_lengths": np.array([len(ids)], np.int32),
             "request_output_len": np.array([request.max_tokens], np.int32),
             "min_length": np.array([request.min_tokens], np.int32),
-            "runtime_top_k": np.array([request.sampling.top_k], np.int32),
-            "runtime_top_p": np.array([request.sampling.top_p], np.float32),
             "random_seed": np.array([request.seed & SEED_MASK], np.uint64),
             "streaming": np.array([True]),
         }
-        if not self._ours:  # our model knows its own
+        if own := request.sampling or self._sampling:
+            inputs["runtime_top_k"] = np.array([own.top_k], np.int32)
+            inputs["runtime_top_p"] = np.array([own.top_p], np.float32)
+        if sampling := self._sampling:  # our model knows its own end, and draws without these
+            inputs["temperature"] = np.array([sampling.temperature], np.float32)
+            inputs["repetition_penalty"] = np.array([sampling.repetition_penalty], np.float32)
             inputs["end_id"] = inputs["pad_id"] = np.array([vocabulary.END], np.int32)
         return {name: array[None] for name, array in inputs.items()}
 

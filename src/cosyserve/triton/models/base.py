@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ class AsyncTritonModel:
         )
         config = json.loads(args["model_config"])
         self.name: str = config["name"]
+        self.folder = Path(args["model_repository"], args["model_version"])
         self.decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled"))
         self.settings = {key: value["string_value"] for key, value in config["parameters"].items()}
         self._limit = int(self.settings["max_requests"])

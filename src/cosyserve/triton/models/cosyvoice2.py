@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from cosyserve.backends.openai_llm import LLMServer, OpenAILLM, PromptForm
+from cosyserve.backends.llm_server import LLMServer
 from cosyserve.backends.protocols import LMBackend
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import AudioChunk, Floats
+from cosyserve.contracts import AudioChunk, Floats, LLMSampling, PromptForm
+from cosyserve.engine.split.lm_backends import open_llm_server
 from cosyserve.engine.split.pipeline import SplitEngine
 from cosyserve.errors import InputError
 from cosyserve.text.number_process import NumberProcess
@@ -36,8 +37,33 @@ class TritonPythonModel(AsyncTritonModel):
         assert model.config.flow
         lookahead = model.config.flow.encoder.lookahead
         token2wav = TritonToken2Wav(self.settings["token2wav"], lookahead, cache_bytes)
-        lm = _lm(self.settings, model)
+        lm = self._lm(model)
         self.engine = SplitEngine(model, lm, token2wav, NumberProcess())
+
+    def _lm(self, model: Model) -> LMBackend:
+        settings = self.settings
+        sampling = LLMSampling(
+            temperature=float(settings["llm_temperature"]),
+            top_p=float(settings["llm_top_p"]),
+            top_k=int(settings["llm_top_k"]),
+            repetition_penalty=float(settings["llm_repetition_penalty"]),
+            max_tokens=int(settings["llm_max_tokens"]),
+        )
+        if not settings["llm_url"]:
+            ours = settings["triton_backend"] == "python"
+            return TritonLM(settings["grpc"], None if ours else sampling)
+        key_file = settings["llm_key_file"]
+        server = LLMServer(
+            settings["llm_url"],
+            settings["llm_model"],
+            (self.folder / key_file).read_text() if key_file else "",
+            TypeAdapter(PromptForm).validate_python(settings["llm_prompt"]),
+            sampling=sampling,
+            connect_seconds=float(settings["llm_connect_seconds"]),
+            first_seconds=float(settings["llm_first_seconds"]),
+            between_seconds=float(settings["llm_between_seconds"]),
+        )
+        return open_llm_server(server, model)
 
     async def answers(self, request: Request) -> AsyncGenerator[Outputs, None]:
         request.need("target_text")
@@ -53,19 +79,6 @@ class TritonPythonModel(AsyncTritonModel):
             else:
                 utterance = [chunk async for chunk in chunks]
                 yield _outputs(np.concatenate([chunk.samples for chunk in utterance]), utterance)
-
-
-def _lm(settings: dict[str, str], model: Model) -> LMBackend:
-    if not settings["llm_url"]:
-        return TritonLM(settings["grpc"], ours=settings["triton_backend"] == "python")
-    tokenizer = model.text_tokenizer
-    assert tokenizer
-    server = LLMServer(
-        settings["llm_url"],
-        settings["llm_model"],
-        prompt=TypeAdapter(PromptForm).validate_python(settings["llm_prompt"]),
-    )
-    return OpenAILLM(server, lambda ids: tokenizer.decode(ids, skip_special=False))
 
 
 def _outputs(samples: Floats, chunks: list[AudioChunk]) -> Outputs:

@@ -1,0 +1,81 @@
+"""Opens an LM backend by its name."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from cosyserve.backends.llm_server import LLMServer
+from cosyserve.backends.protocols import LMBackend
+from cosyserve.backends.vocabulary import Vocabulary
+from cosyserve.checkpoints.load import load_model
+from cosyserve.checkpoints.model import Model
+from cosyserve.checkpoints.published.folder import hugging_face_sizes
+from cosyserve.contracts import LLMSampling
+from cosyserve.engine.compute.profile import CPU_SLOTS
+from cosyserve.engine.split.lm_service import LMService
+from cosyserve.errors import CheckpointError, InputError
+
+if TYPE_CHECKING:
+    from cosyserve.backends.openai_llm import OpenAILLM
+
+LMName = Literal["ours", "hf", "trtllm", "vllm", "openai"]
+
+
+def open_lm(
+    name: LMName,
+    model: str | Path,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    slots: int = CPU_SLOTS,
+    sampling: LLMSampling | None = None,
+    engine_dir: str | Path = "",
+    server: LLMServer | None = None,
+) -> LMBackend:
+    """The LM of a model.
+
+    `model` is a model of `load_model` for `ours` and `openai`, and else a folder with the LM in its
+    Hugging Face form. `slots` requests are computed at once. `sampling` is that of `trtllm` and
+    `vllm`; `openai` has it in its `server`, `ours` and `hf` have the repetition-aware one. `trtllm`
+    needs an `engine_dir`.
+    """
+    if name == "ours":
+        loaded = load_model(model, device=device, dtype=dtype, only=("lm",))
+        return LMService(loaded.need_lm()[0], sampling=loaded.config.sampling, slots=slots)
+    if name == "openai":
+        if server is None:
+            raise InputError("the backend openai needs server, which says where the LLM server is")
+        return open_llm_server(server, load_model(model, device="cpu", only=()))
+    if name not in get_args(LMName):
+        raise InputError(f"unknown backend {name!r:.40}: use {', '.join(get_args(LMName))}")
+    folder = Path(model)
+    sizes, _ = hugging_face_sizes(folder)
+    vocabulary = Vocabulary(sizes.text_vocab, sizes.speech_tokens)
+    if name == "hf":
+        from cosyserve.backends.hugging_face import HuggingFaceLM
+
+        return HuggingFaceLM(folder, vocabulary, device=device, dtype=dtype, max_batch=slots)
+    if name == "vllm":
+        from cosyserve.backends.vllm import VLLM
+
+        return VLLM(folder, vocabulary, sampling, dtype=dtype, max_batch=slots)
+    if not engine_dir:
+        raise InputError("the backend trtllm needs engine_dir, the folder of an engine")
+    from cosyserve.backends.tensorrt_llm import TensorRTLLM
+
+    return TensorRTLLM(Path(engine_dir), vocabulary, sampling)
+
+
+def open_llm_server(server: LLMServer, model: Model) -> OpenAILLM:
+    """The LM behind an LLM server, for a model that needs no LM of its own."""
+    from cosyserve.backends.openai_llm import OpenAILLM  # its HTTP library takes its time
+
+    config, tokenizer = model.need_text_side()
+    if config.speech_tokens != server.vocabulary.speech:
+        raise CheckpointError(
+            f"model '{model.config.name}' has {config.speech_tokens} speech tokens, the LM of an "
+            f"LLM server {server.vocabulary.speech}: use a CosyVoice2 model"
+        )
+    return OpenAILLM(server, partial(tokenizer.decode, skip_special=False))

@@ -1,0 +1,85 @@
+"""A worker whose speech LM is behind an LLM server: no LM of its own, the same speech."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cosyserve.backends.llm_server import LLMServer
+from cosyserve.checkpoints.model import Model
+from cosyserve.contracts import LLMSampling, SpeechRequest, Voice
+from cosyserve.engine.speak import speak
+from cosyserve.engine.workers.client import WorkerEngine
+from cosyserve.engine.workers.options import WorkerOptions
+from cosyserve.errors import CheckpointError, LLMServerError, OverloadError
+from tests.backends import llm_server
+from tests.backends.llm_server import never_ends, refuses
+from tests.backends.our_lm import serving_lm
+
+TEXT = "The quick brown fox jumps over the lazy dog."
+
+
+@pytest.fixture(scope="module")
+def llm(model: Model) -> Iterator[llm_server.LLMServer]:
+    with serving_lm(model) as server:
+        yield server
+
+
+def with_worker(
+    llm: llm_server.LLMServer, story: Callable[[WorkerEngine], Awaitable[None]], model: str = "test"
+) -> None:
+    server = LLMServer(llm.url, "lm", "secret", sampling=LLMSampling(top_p=0.8, top_k=25))
+
+    async def run() -> None:
+        worker = WorkerEngine(WorkerOptions(model, device="cpu", threads=1, slots=2, llm=server))
+        try:
+            await worker.start()
+            await story(worker)
+        finally:
+            await worker.close()
+
+    asyncio.run(run())
+
+
+def test_a_worker_speaks_with_an_lm_elsewhere(
+    llm: llm_server.LLMServer, model: Model, voice: Voice
+) -> None:
+    request = SpeechRequest(TEXT, voice, seed=5, stream=True)
+    expected = np.concatenate([chunk.samples for chunk in speak(model, request)])
+
+    async def story(worker: WorkerEngine) -> None:
+        assert not worker.model.takes_pieces
+        assert b"secret" not in Path(f"/proc/{worker.pid}/cmdline").read_bytes()
+        found = np.concatenate([chunk.samples async for chunk in worker.open(request)])
+        np.testing.assert_allclose(found, expected, atol=1e-3)
+        assert llm.headers[-1]["authorization"] == "Bearer secret"
+
+        llm.answers.append(never_ends)
+        async with aclosing(worker.open(replace(request, text=TEXT * 3))) as chunks:
+            await anext(chunks)
+        await asyncio.to_thread(llm.wait_until_idle)
+
+        llm.answers.append(refuses(404))
+        with pytest.raises(LLMServerError, match="refuses with status 404"):
+            await anext(worker.open(request))
+        llm.answers.append(refuses(429, **{"Retry-After": "77"}))
+        with pytest.raises(OverloadError, match="busy") as refused:
+            await anext(worker.open(request))
+        assert refused.value.retry_after == 77
+        assert [chunk.finish async for chunk in worker.open(request)][-1] == "stop"
+
+    with_worker(llm, story)
+
+
+def test_a_model_with_other_speech_tokens_is_refused(llm: llm_server.LLMServer) -> None:
+    async def story(worker: WorkerEngine) -> None:
+        raise AssertionError("it should not have started")
+
+    with pytest.raises(CheckpointError, match="nano' has 2187 speech tokens"):
+        with_worker(llm, story, "nano")

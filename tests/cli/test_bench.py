@@ -81,12 +81,16 @@ def test_offline_compares_back_ends_and_batch_sizes(
         (("--backend", "gpu"), "--backend is one of ours, hf, trtllm, vllm, openai"),
         (("--batch-size", "4,none"), "--batch-size wants"),
         (("--token2wav-batch-size", "0"), "token2wav_batch_size must be at least 1"),
-        (("--runs", "0"), "--runs must be at least 1"),
+        (("--runs", "0"), "runs must be at least 1"),
         (("--prompt-text", "Words."), "--prompt-speech-path"),
         (("--prompt-speech-path", "no.wav"), "no.wav can't be read"),
         (("--manifest-path", "no.txt"), "no.txt can't be read"),
         (("--language", "de"), "sentences in en and zh"),
         (("--llm-model-name-or-path", "no"), "no: no such folder"),
+        (("--backend", "hf"), "--backend hf needs --llm-model-name-or-path"),
+        (("--backend", "trtllm", "--llm-model-name-or-path", "lm"), "needs --engine-dir"),
+        (("--backend", "openai", "--openai-api-base", "here"), "is no URL of an LLM server"),
+        (("--top-p", "2"), "top_p must be in (0, 1]"),
     ],
 )
 def test_offline_refuses_in_a_sentence(bench: Command, words: tuple[str, ...], says: str) -> None:
@@ -94,12 +98,16 @@ def test_offline_refuses_in_a_sentence(bench: Command, words: tuple[str, ...], s
 
 
 def test_a_folder_of_the_lm_and_one_of_the_rest(
-    bench: Command, hugging_face_lm_folder: Path, token2wav_folder: Path
+    tmp_path: Path, bench: Command, hugging_face_lm_folder: Path, token2wav_folder: Path
 ) -> None:
+    """`transformers` draws as our LM does, so the speech is the same."""
     bench(
         *("offline", "--token2wav-path", str(token2wav_folder), "--manifest-path", "list.txt"),
-        *("--llm-model-name-or-path", str(hugging_face_lm_folder), "--runs", "1"),
+        *("--llm-model-name-or-path", str(hugging_face_lm_folder), "--backend", "ours,hf"),
+        *("--batch-size", "2", "--runs", "1", "--output-dir", "out"),
     )
+    ours, theirs = (decode(tmp_path / "out" / f"{name}-2" / "a.wav") for name in ("ours", "hf"))
+    np.testing.assert_allclose(theirs.samples, ours.samples, atol=1e-3)
     alone = bench("offline", "--token2wav-path", str(token2wav_folder), status=2)
     assert "has no speech LM" in alone
 

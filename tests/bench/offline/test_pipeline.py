@@ -129,7 +129,16 @@ def test_what_an_lm_says_is_passed_on() -> None:
         run(speaker(broken), OfflineRun(Single("Hi.")))
 
 
+def test_the_last_run_counts() -> None:
+    parts = Parts()
+    times = run(speaker(parts), OfflineRun(Single("Hi."), runs=3))
+    assert len(parts.seen) == 2 * 3
+    assert times.total_audio_duration_seconds == pytest.approx(2 * 0.04)
+
+
 def test_impossible_runs(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="runs must be at least 1, got 0"):
+        OfflineRun(Single("Hi."), runs=0)
     for sizes in ((0, 1), (1, 0)):
         with pytest.raises(InputError, match="batch_size must be at least 1"):
             OfflineRun(Single("Hi."), *sizes)

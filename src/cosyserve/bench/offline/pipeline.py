@@ -46,10 +46,11 @@ class OfflineRun:
     batch_size: int = 1  # utterances that the LM has at once
     token2wav_batch_size: int = 1
     reference: Reference | None = None  # speaks all texts, in place of their own
+    runs: int = 1  # the last one counts
     folder: Path | None = None  # for speech
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "token2wav_batch_size"):
+        for name in ("batch_size", "token2wav_batch_size", "runs"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
 
@@ -94,9 +95,15 @@ class Utterance:
 
 
 async def run_offline(model: OfflineModel, run: OfflineRun) -> OfflineTimes:
-    """Speaks every text once."""
+    """Speaks every text in every run."""
     if run.folder:
         make_folder(run.folder)
+    for _ in range(run.runs):
+        times = await _run_once(model, run)
+    return times
+
+
+async def _run_once(model: OfflineModel, run: OfflineRun) -> OfflineTimes:
     times = OfflineTimes()
     with times.timed("pipeline_time_seconds"), progress_bar() as bar:
         with times.timed("data_load_time_seconds"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,17 +12,25 @@ from rich.console import Console
 from cosyserve.cli.bench.offline_model import (
     LMOptions,
     check_backends,
-    load_model,
+    load_speaker,
     offline_model,
-    open_lm,
+    open_backend,
 )
 from cosyserve.cli.client import UNUSED
 from cosyserve.cli.common import closing
 from cosyserve.cli.options import DeviceOption, DtypeOption, numbers, setting, words
+from cosyserve.contracts import LLMSampling
 from cosyserve.errors import InputError
+from cosyserve.settings import Settings
 
 if TYPE_CHECKING:
+    from cosyserve.backends.protocols import LMBackend, Token2WavBackend
     from cosyserve.bench.items import Reference, Source
+    from cosyserve.bench.offline import OfflineTimes
+
+    Rows = list[tuple[str, int, OfflineTimes]]
+
+MAX_TOKENS = 2048  # of an utterance, as the original asks for
 
 
 def offline(
@@ -99,45 +108,48 @@ def offline(
     from cosyserve.bench import offline as benches
     from cosyserve.engine.split.token2wav_service import Token2WavService
 
-    backends = check_backends(words(backend) or ("ours",))
     sizes = numbers("--batch-size", batch_size) or (1,)
-    if runs < 1:
-        raise InputError(f"--runs must be at least 1, got {runs}")
     options = LMOptions(
-        llm_model_name_or_path,
-        engine_dir,
-        openai_api_base,
-        openai_model_name,
-        top_p,
-        top_k,
-        temperature,
-        kv_cache_free_gpu_memory_fraction,
+        folder=llm_model_name_or_path,
+        engine_dir=engine_dir,
+        url=openai_api_base,
+        served_name=openai_model_name,
+        sampling=LLMSampling(temperature, top_p, top_k, max_tokens=MAX_TOKENS),
+        kv_cache_fraction=kv_cache_free_gpu_memory_fraction,
     )
-    source = _source(manifest_path, huggingface_dataset, split_name, language)
-    reference = _reference(prompt_speech_path, prompt_text)
-    loaded = load_model(model, llm_model_name_or_path, device, dtype)
+    backends = check_backends(words(backend) or ("ours",), options)
+    usual = benches.OfflineRun(
+        _source(manifest_path, huggingface_dataset, split_name, language),
+        token2wav_batch_size=token2wav_batch_size,
+        reference=_reference(prompt_speech_path, prompt_text),
+        runs=runs,
+        folder=output_dir,
+    )
+    settings = Settings.read(model=model, device=device, dtype=dtype)
+    speaker = load_speaker(settings, llm_model_name_or_path)
 
-    async def measure() -> list[tuple[str, int, benches.OfflineTimes]]:
+    async def measure(lm: LMBackend, token2wav: Token2WavBackend, name: str) -> Rows:
         rows = []
-        async with closing(Token2WavService(*loaded.need_token2wav())) as token2wav:
-            for name in backends:
-                async with closing(open_lm(name, loaded, options, max(sizes))) as lm:
-                    speaker = offline_model(loaded, lm, token2wav)
-                    for size in sizes:
-                        alone = len(backends) * len(sizes) == 1
-                        folder = _folder(output_dir, "" if alone else f"{name}-{size}")
-                        run = benches.OfflineRun(
-                            source, size, token2wav_batch_size, reference, folder
-                        )
-                        for _ in range(runs):
-                            times = await benches.run_offline(speaker, run)
-                        if folder is not None:
-                            args = context.params | {"backend": name, "batch_size": size}
-                            benches.write_log(args, times, folder)
-                        rows.append((name, size, times))
+        for size in sizes:
+            run = replace(usual, batch_size=size)
+            if output_dir is not None and len(backends) * len(sizes) > 1:
+                run = replace(run, folder=output_dir / f"{name}-{size}")
+            times = await benches.run_offline(offline_model(speaker, lm, token2wav), run)
+            if run.folder is not None:
+                args = context.params | {"backend": name, "batch_size": size}
+                benches.write_log(args, times, run.folder)
+            rows.append((name, size, times))
         return rows
 
-    Console().print(benches.offline_table(asyncio.run(measure())))
+    async def measure_all() -> Rows:
+        rows: Rows = []
+        async with closing(Token2WavService(*speaker.need_token2wav())) as token2wav:
+            for name in backends:
+                async with closing(open_backend(name, settings, options, max(sizes))) as lm:
+                    rows += await measure(lm, token2wav, name)
+        return rows
+
+    Console().print(benches.offline_table(asyncio.run(measure_all())))
 
 
 def _source(manifest: Path | None, dataset: str, split: str, language: str) -> Source:
@@ -159,8 +171,3 @@ def _reference(recording: Path | None, text: str) -> Reference | None:
     if text:
         raise InputError("--prompt-text are the words of --prompt-speech-path: give both")
     return None
-
-
-def _folder(output_dir: Path | None, name: str) -> Path | None:
-    """One back end with one batch size writes as the original; several have a folder each."""
-    return output_dir / name if output_dir is not None else None

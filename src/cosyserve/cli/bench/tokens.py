@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 
 from cosyserve.cli.client import UNUSED
-from cosyserve.cli.common import closing, load_tts
+from cosyserve.cli.common import WITHOUT_LM, closing, load_parts
 from cosyserve.cli.options import DeviceOption, DtypeOption, setting
 from cosyserve.errors import InputError
+from cosyserve.settings import Settings
 
 
 class Strategy(StrEnum):
@@ -71,7 +72,8 @@ def tokens(
 
     source = benches.TokenDataset(huggingface_dataset, split_name)
     items = (benches.TokenFile(file) if file else source).items()
-    loaded = load_tts(model, device, dtype).model
+    settings = Settings.read(model=model, device=device, dtype=dtype)
+    loaded = load_parts(settings, WITHOUT_LM)
     flow, vocoder = loaded.need_token2wav()
     if chunk_size < 1 or chunk_size % flow.grid:
         raise InputError(

@@ -94,7 +94,7 @@ def paced() -> Any:
 
 
 def bench(server: Server, *options: str) -> dict[str, Any]:
-    """The report of `cosyserve bench`."""
+    """The report of `cosyserve bench load`."""
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/report.json"
         command = [sys.executable, "-m", "cosyserve", "bench", "--url", server.url]

@@ -35,7 +35,12 @@ if not torch.cuda.is_available():
 # Folders and files below tests/ by tier, those that take longest first; single tests of other files
 # have the marker themselves.
 TIERS = {
-    "triton": ("triton/", "deploy/test_triton_here.py", "bench/test_triton.py"),
+    "triton": (
+        "triton/",
+        "deploy/test_triton_here.py",
+        "bench/test_triton.py",
+        "bench/test_triton_sweep.py",
+    ),
     "gpu": ("engine/compute/test_cuda.py", "models/test_cuda.py"),
     "kernels": (
         "models/lm/test_fused.py",

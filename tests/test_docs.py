@@ -68,11 +68,11 @@ def test_the_block_runs(
         code = code.replace("ws://localhost:8080", url.replace("http", "ws", 1))
     if "http://localhost:8000/v1" in code:
         code = code.replace("http://localhost:8000/v1", request.getfixturevalue("llm_url"))
-    if "cosyserve client" in code:
+    if "cosyserve client" in code or "bench triton" in code:
         triton = request.getfixturevalue("scripted_triton")
         port = triton.grpc.rpartition(":")[2]
-        code = re.sub(r"\b8001\b", port, code.replace("localhost:8000", triton.http))
-    if "cosyserve bench" in code:
+        code = re.sub(r"\b(8001|1800[12])\b", port, code.replace("localhost:8000", triton.http))
+    if "cosyserve bench load" in code:
         env["COSYSERVE_URL"] = request.getfixturevalue("server")
     if language == "python":
         subprocess.run([sys.executable, "-c", code], cwd=workplace, env=env, check=True)

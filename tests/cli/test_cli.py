@@ -191,7 +191,7 @@ def test_doctor_names_what_is_missing(cosyserve: Command, hugging_face_lm_folder
 @pytest.mark.parametrize(
     ("words", "package", "extra"),
     [
-        (("bench",), "httpx", "bench"),
+        (("bench", "load"), "httpx", "bench"),
         (("serve", "--port", "0"), "uvicorn", "server"),
         (("serve", "--port", "0"), "uvloop", "server"),
         (("deploy", "triton", "--model", "test", "--out", "repo"), "tritonclient", "triton"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,8 @@ def cosyserve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Command:
     def run(*words: str, status: int = 0) -> str:
-        monkeypatch.setattr(sys, "argv", ["cosyserve", "client", *words])
+        group = [] if words[0] == "bench" else ["client"]
+        monkeypatch.setattr(sys, "argv", ["cosyserve", *group, *words])
         with pytest.raises(SystemExit) as ended:
             main()
         output = capfd.readouterr()
@@ -100,6 +102,39 @@ def test_a_dataset_needs_a_package(
     monkeypatch.setitem(sys.modules, "datasets", None)
     output = cosyserve("grpc", *port(scripted_triton), "--split-name", "test_zh", status=2)
     assert "pip install datasets" in output
+
+
+def test_several_servers(tmp_path: Path, cosyserve: Command, scripted_triton: Scripted) -> None:
+    addresses = [word for _ in range(2) for word in ("--address", scripted_triton.grpc)]
+    request = "--mode", "streaming", "--target-text", script()
+    output = cosyserve(
+        *("bench", "triton", *addresses, *request, "--gpus", "1,2", "--tasks", "1"),
+        *("--tasks", "2", "--llm-gpus", "0", "--json", "sweep.json"),
+    )
+    assert "concurrent_task_per_gpu" in output
+    rows = json.loads((tmp_path / "sweep.json").read_text())
+    found = [(row["gpus"], row["tasks_per_instance"]) for row in rows]
+    assert found == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    cosyserve("grpc", *addresses, *request, "--num-tasks", "2", "--json", "both.json")
+    (row,) = json.loads((tmp_path / "both.json").read_text())
+    assert (row["gpus"], row["tasks_per_instance"], row["figures"]["served"]) == (2, 2, 4)
+
+
+def test_several_servers_that_can_not_be(cosyserve: Command) -> None:
+    words = "bench", "triton", "--target-text", "Hi.", "--address", "localhost:1"
+    assert "--gpus wants" in cosyserve(*words, "--gpus", "1,two", status=2)
+    assert "need 2 addresses" in cosyserve(*words, "--gpus", "2", status=2)
+    assert "no server answers" in cosyserve(*words, "--tasks", "1", status=2)
+
+
+def test_one_server_as_json(tmp_path: Path, cosyserve: Command, scripted_triton: Scripted) -> None:
+    cosyserve(
+        *("bench", "triton", *port(scripted_triton), "--mode", "streaming", "--json", "run.json"),
+        *("--target-text", script()),
+    )
+    kept = json.loads((tmp_path / "run.json").read_text())
+    assert kept["figures"]["served"] == 1
+    assert (tmp_path / "tmp" / "rtf-test.txt").exists()
 
 
 def test_nobody_there(cosyserve: Command) -> None:

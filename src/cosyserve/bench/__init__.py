@@ -1,6 +1,7 @@
 """Load on a speech server, and what its listeners would hear of it.
 
-The server is any with OpenAI's speech API over HTTP, or a Triton server with the speech models.
+The server is any with OpenAI's speech API over HTTP, or Triton servers with the speech models. What
+is measured without a server is in `offline`.
 """
 
 from cosyserve.bench.client import Endpoint, NoServerError
@@ -11,7 +12,8 @@ from cosyserve.bench.report import BenchOptions, Report, read_baseline, write_re
 from cosyserve.bench.run import run_bench, speak_once
 from cosyserve.bench.table import baseline_table, run_table
 from cosyserve.bench.triton import TritonEndpoint
-from cosyserve.bench.triton_files import write_triton_files
+from cosyserve.bench.triton_files import bench_triton
+from cosyserve.bench.triton_sweep import Sweep, run_sweep, sweep_table, write_sweep
 
 __all__ = [
     "BenchOptions",
@@ -24,13 +26,17 @@ __all__ = [
     "Report",
     "Sentences",
     "Single",
+    "Sweep",
     "TritonEndpoint",
     "baseline_table",
+    "bench_triton",
     "read_baseline",
     "run_bench",
+    "run_sweep",
     "run_table",
     "speak_once",
+    "sweep_table",
     "write_plot",
     "write_report",
-    "write_triton_files",
+    "write_sweep",
 ]

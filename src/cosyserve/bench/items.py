@@ -5,17 +5,18 @@ from __future__ import annotations
 import base64
 import importlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from cosyserve.audio import AudioFormat, encode
+from cosyserve.audio import AudioFormat, decode, encode
 from cosyserve.bench.sentences import ENGLISH, MANDARIN
-from cosyserve.errors import InputError
+from cosyserve.contracts import Recording
+from cosyserve.errors import AudioError, InputError
 
 MANIFEST_LINE = "id|prompt_text|prompt_wav|target_text"
 DATASET_COLUMNS = {"id", "prompt_text", "prompt_audio", "target_text"}
@@ -43,6 +44,16 @@ class Item:
     id: str
     text: str
     reference: Reference | None = None
+
+    def recording(self) -> Recording | None:
+        """The reference as sound."""
+        if self.reference is None:
+            return None
+        try:
+            audio = decode(base64.b64decode(self.reference.audio))
+        except AudioError as error:
+            raise InputError(f"the recording of {self.id}: {error}") from error
+        return Recording(audio.samples, audio.rate, self.reference.text)
 
 
 @dataclass(frozen=True)
@@ -118,24 +129,36 @@ class HubDataset:
     split: str
 
     def items(self, limit: int | None) -> list[Item]:
+        return [_row_item(row) for row in islice(self.rows(DATASET_COLUMNS), limit)]
+
+    def rows(self, columns: Set[str]) -> Iterable[dict[str, Any]]:
+        """The rows, which have these columns."""
         try:
             datasets = importlib.import_module("datasets")
         except ImportError:
             raise InputError("reading a dataset needs a package: pip install datasets") from None
         try:
-            rows = datasets.load_dataset(self.name, split=self.split)
+            rows: Any = datasets.load_dataset(self.name, split=self.split)
         except Exception as error:  # a hub, a network, a cache: each fails in its own types
             reason = str(error) or type(error).__name__
             raise InputError(
                 f"the split {self.split!r} of the dataset {self.name!r} can't be read: {reason}"
             ) from error
-        if missing := DATASET_COLUMNS - set(rows.column_names):
+        if missing := columns - set(rows.column_names):
             lacks = ", ".join(sorted(missing))
             raise InputError(f"the dataset {self.name!r} lacks the columns {lacks}")
-        return [_row_item(row) for row in islice(rows, limit)]
+        return cast(Iterable[dict[str, Any]], rows)
 
 
 Source = Sentences | Single | Manifest | HubDataset
+
+
+def read_items(source: Source, count: int | None = None) -> list[Item]:
+    """Each item of a source once, or `count` items; a source without any is an error."""
+    items = source.items(count)
+    if not items:
+        raise InputError(f"there is nothing to say in {source}")
+    return repeated(items, count or len(items))
 
 
 def _row_item(row: dict[str, Any]) -> Item:

@@ -100,5 +100,5 @@ def read_baseline(path: Path) -> Figures:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise InputError(
-            f"{path} is not a report of `cosyserve bench`: {where}: {first['msg']}"
+            f"{path} is not a report of `cosyserve bench load`: {where}: {first['msg']}"
         ) from error

@@ -10,27 +10,31 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from cosyserve.audio.linear import BYTES_PER_SAMPLE, WavStream
 from cosyserve.bench.client import Endpoint
 from cosyserve.bench.figures import figures
-from cosyserve.bench.items import Item, Single, repeated
+from cosyserve.bench.items import Item, Single, read_items
 from cosyserve.bench.report import BenchOptions, Report, this_host
 from cosyserve.bench.sample import Sample
 from cosyserve.bench.triton import TritonEndpoint
-from cosyserve.contracts import SAMPLE_RATE
-from cosyserve.errors import CosyError, InputError
+from cosyserve.bench.wav_files import make_folder, speech_file, write_wav
+from cosyserve.errors import CosyError
 from cosyserve.version import __version__
+
+
+def progress_bar() -> Progress:
+    """A bar that only a terminal shows."""
+    console = Console(stderr=True)
+    return Progress(console=console, transient=True, disable=not console.is_terminal)
 
 
 async def run_bench(options: BenchOptions) -> Report:
     """Sends all requests and waits for their answers. On a terminal, a bar shows how far it is."""
-    items = _items(options)
+    items = read_items(options.source, options.requests)
     folder = options.save_audio
     if folder:
-        _make_folder(folder)
+        make_folder(folder)
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    console = Console(stderr=True)
-    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    bar = progress_bar()
     client = options.endpoint.client()
     async with aclosing(client):
         await client.check_server()
@@ -40,8 +44,7 @@ async def run_bench(options: BenchOptions) -> Report:
             async def send(item: Item) -> Sample:
                 sample, audio = await client.speak(item)
                 if folder and audio:
-                    file = folder / f"{item.id.replace('/', '_')}.wav"
-                    await asyncio.to_thread(_save, audio, file)
+                    await asyncio.to_thread(write_wav, speech_file(folder, item.id), audio)
                 bar.advance(task)
                 return sample
 
@@ -66,27 +69,5 @@ async def speak_once(endpoint: Endpoint | TritonEndpoint, source: Single, file: 
         sample, audio = await client.speak(item)
     if sample.failure is not None:
         raise CosyError(sample.failure.detail)
-    _save(audio, file)
+    write_wav(file, audio)
     return sample
-
-
-def _items(options: BenchOptions) -> list[Item]:
-    items = options.source.items(options.requests)
-    if not items:
-        raise InputError(f"there is nothing to say in {options.source}")
-    return repeated(items, options.requests or len(items))
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder} can't be made: {error.strerror}") from error
-
-
-def _save(pcm: bytes, file: Path) -> None:
-    header = WavStream(SAMPLE_RATE, len(pcm) // BYTES_PER_SAMPLE).header()
-    try:
-        file.write_bytes(header + pcm)
-    except OSError as error:
-        raise InputError(f"{file} can't be written: {error.strerror}") from error

@@ -29,7 +29,7 @@ def baseline_table(now: Figures, then: Figures) -> RenderableType:
         column.justify = "right"
     before, ratio = main_figures(then), ratios(now, then)
     for name, value in main_figures(now).items():
-        table.add_row(name, *(_number(x) for x in (value, before[name], ratio[name])))
+        table.add_row(name, *(number(x) for x in (value, before[name], ratio[name])))
     return table
 
 
@@ -82,10 +82,10 @@ def _totals(figures: Figures) -> Table:
     table.add_column(justify="right")
     table.add_row("requests", str(figures.requests))
     table.add_row("served", str(figures.served))
-    table.add_row("wall time (s)", _number(figures.wall_seconds))
-    table.add_row("audio (s)", _number(figures.audio_seconds))
-    table.add_row("RTF", _number(figures.rtf))
-    table.add_row("audio seconds per second", _number(figures.audio_per_second))
+    table.add_row("wall time (s)", number(figures.wall_seconds))
+    table.add_row("audio (s)", number(figures.audio_seconds))
+    table.add_row("RTF", number(figures.rtf))
+    table.add_row("audio seconds per second", number(figures.audio_per_second))
     table.add_row("C50 / C100 / C200", " / ".join(map(_share, continuity)))
     return table
 
@@ -101,10 +101,10 @@ def _failures(report: Report) -> Table:
 def _spread(spread: Distribution | None, scale: float) -> list[str]:
     if spread is None:
         return [NOTHING] * 5
-    return [_number(scale * value) for value in astuple(spread)]
+    return [number(scale * value) for value in astuple(spread)]
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     """Three digits, or all of those before the point."""
     if value is None:
         return NOTHING

@@ -6,7 +6,6 @@ The model is `cosyvoice2`, the original's or ours.
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -16,14 +15,14 @@ from uuid import uuid4
 
 import numpy as np
 
-from cosyserve.audio import AudioFormat, decode, encode, resample
+from cosyserve.audio import AudioFormat, encode, resample
 from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.bench.client import NoServerError
 from cosyserve.bench.items import Item
 from cosyserve.bench.playback import Arrival
 from cosyserve.bench.sample import Failure, Sample
 from cosyserve.contracts import SAMPLE_RATE, Floats
-from cosyserve.errors import AudioError, CosyError, InputError, WorkerError
+from cosyserve.errors import CosyError, InputError, WorkerError
 from cosyserve.triton import tensors
 from cosyserve.triton.http_client import TritonHTTPClient
 from cosyserve.triton.speech import speech_inputs, waveform
@@ -129,11 +128,8 @@ def _connected(endpoint: TritonEndpoint) -> TritonClient | TritonHTTPClient:
 
 
 def _inputs(item: Item, recordings: bool) -> tensors.Tensors:
-    if item.reference is None or not recordings:
+    recording = item.recording() if recordings else None
+    if recording is None:
         return speech_inputs(item.text)
-    try:
-        audio = decode(base64.b64decode(item.reference.audio))
-    except AudioError as error:
-        raise InputError(f"the recording of {item.id}: {error}") from error
-    samples = resample(audio.samples, audio.rate, SPEECH_RATE)
-    return speech_inputs(item.text, samples, item.reference.text)
+    samples = resample(recording.samples, recording.rate, SPEECH_RATE)
+    return speech_inputs(item.text, samples, recording.text)

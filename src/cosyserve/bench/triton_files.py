@@ -1,4 +1,4 @@
-"""The files that the original's Triton client writes of a run, under the same names.
+"""A run on a Triton server, and the files that the original's client writes of it.
 
 rtf-NAME.txt, stats_summary-NAME.txt, model_config-NAME.json.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from cosyserve.bench.report import Report
+from cosyserve.bench.report import BenchOptions, Report
+from cosyserve.bench.run import run_bench
 from cosyserve.bench.statistics import distribution, variance
+from cosyserve.bench.triton import TritonEndpoint
 from cosyserve.errors import InputError
 
 STAGES = {
@@ -20,6 +23,18 @@ STAGES = {
     "compute infer": "compute_infer",
     "compute output": "compute_output",
 }
+
+
+async def bench_triton(options: BenchOptions, name: str) -> Report:
+    """A run on one Triton server, whose files are written beside the speech."""
+    server, folder = options.endpoint, options.save_audio
+    assert isinstance(server, TritonEndpoint)
+    assert folder is not None
+    report = await run_bench(options)
+    async with aclosing(server.client()) as client:
+        facts = await client.statistics(), await client.config()
+    write_triton_files(report, server.streaming, *facts, folder, name)
+    return report
 
 
 def write_triton_files(

@@ -38,9 +38,10 @@ app = typer.Typer(
     add_completion=False,
     help="Speech from text, with the CosyVoice2 models.",
 )
-for verb in (say, serve, bench, prepare, doctor):
+for verb in (say, serve, prepare, doctor):
     app.command()(verb)
 app.add_typer(voices, name="voice")
+app.add_typer(bench, name="bench")
 app.add_typer(client, name="client")
 app.add_typer(deploy, name="deploy")
 

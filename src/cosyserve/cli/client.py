@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from cosyserve.cli.common import note
+from cosyserve.cli.options import numbers
 
 client = typer.Typer(no_args_is_help=True, help="Ask a Triton server, once or many times.")
 
@@ -79,10 +80,31 @@ def client_grpc(
     log_interval: Annotated[int, typer.Option(help=UNUSED, hidden=True)] = 5,
     compute_wer: Annotated[bool, typer.Option("--compute-wer", help=UNUSED, hidden=True)] = False,
     chunk_overlap_duration: Annotated[float, typer.Option(help=UNUSED, hidden=True)] = 0.1,
+    address: Annotated[
+        list[str] | None,
+        typer.Option(help="A server as HOST:PORT, in place of the two options; repeatable."),
+    ] = None,
+    gpus: Annotated[
+        list[str] | None,
+        typer.Option(help="The numbers of GPUs to measure, e.g. 1,2,3; by default all at once."),
+    ] = None,
+    instances_per_gpu: Annotated[
+        int, typer.Option(help="The servers on each GPU; addresses are in the order of GPUs.")
+    ] = 1,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(help="The numbers of requests at once per server, e.g. 1,2,3,4,5,6."),
+    ] = None,
+    llm_gpus: Annotated[
+        int, typer.Option(help="The GPUs of the LLM, which count in concurrent_task_per_gpu.")
+    ] = 1,
+    json: Annotated[Path | None, typer.Option(help="The JSON file to write.")] = None,
 ) -> None:
-    """Send one request, or many, and write speech and figures to the log folder."""
+    """Send one request, or many, and write speech and figures to the log folder.
+
+    With several addresses, measure some of them at a time and print a table.
+    """
     import asyncio
-    from contextlib import aclosing
 
     from cosyserve import bench as benches
 
@@ -93,28 +115,38 @@ def client_grpc(
         source, name = benches.Manifest(manifest_path), manifest_path.stem
     else:
         source, name = benches.HubDataset(huggingface_dataset, split_name), split_name
-    streaming = mode is RunMode.STREAMING
-    endpoint = benches.TritonEndpoint(
-        f"{server_addr}:{server_port}",
-        "grpc",
-        model_name,
-        streaming,
-        recordings=not use_spk2info_cache,
-        timeout=timeout,
+    servers = tuple(
+        benches.TritonEndpoint(
+            server,
+            "grpc",
+            model_name,
+            streaming=mode is RunMode.STREAMING,
+            recordings=not use_spk2info_cache,
+            timeout=timeout,
+        )
+        for server in address or [f"{server_addr}:{server_port}"]
     )
-    options = benches.BenchOptions(
-        endpoint, benches.ClosedLoop(num_tasks), source, save_audio=log_dir
-    )
-
-    async def run() -> benches.Report:
-        report = await benches.run_bench(options)
-        server = endpoint.client()
-        async with aclosing(server):
-            facts = await server.statistics(), await server.config()
-        benches.write_triton_files(report, streaming, *facts, log_dir, name)
-        return report
-
-    report = asyncio.run(run())
-    Console().print(benches.run_table(report))
-    if not report.figures.served:
+    if len(servers) > 1 or gpus or tasks:
+        sweep = benches.Sweep(
+            servers,
+            source,
+            numbers("--gpus", gpus) or (max(1, len(servers) // max(1, instances_per_gpu)),),
+            numbers("--tasks", tasks) or (num_tasks,),
+            instances_per_gpu,
+            llm_gpus,
+        )
+        rows = asyncio.run(benches.run_sweep(sweep))
+        Console().print(benches.sweep_table(rows))
+        if json is not None:
+            benches.write_sweep(rows, json)
+        served = sum(row.figures.served for row in rows)
+    else:
+        load = benches.ClosedLoop(num_tasks)
+        options = benches.BenchOptions(servers[0], load, source, save_audio=log_dir)
+        report = asyncio.run(benches.bench_triton(options, name))
+        Console().print(benches.run_table(report))
+        if json is not None:
+            benches.write_report(report, json)
+        served = report.figures.served
+    if not served:
         raise typer.Exit(1)

@@ -1,33 +1,53 @@
-"""What several commands share: the console, a loaded model, the stored voices."""
+"""What several commands share: the console, a loaded model, the stored voices, parts to close."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rich.console import Console
 
 from cosyserve.settings import Dtype, Settings
 
 if TYPE_CHECKING:
+    from cosyserve.checkpoints.model import Model
     from cosyserve.engine.tts import TTS
     from cosyserve.voices.store import VoiceStore
 
 note = Console(stderr=True, highlight=False)
 
+WITHOUT_LM = ("flow", "vocoder", "speech_tokenizer", "speaker_encoder")  # parts of a model
+
+
+class Closable(Protocol):
+    """A speech LM or a token2wav alone."""
+
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closable)
+
 
 def load_tts(model: str | None, device: str | None, dtype: Dtype | None = None) -> TTS:
     """The model that the options or the environment name, in this process."""
-    settings = Settings.read(model=model, device=device, dtype=dtype)
+    from cosyserve.engine.tts import TTS
+
+    return TTS(load_parts(Settings.read(model=model, device=device, dtype=dtype)))
+
+
+def load_parts(settings: Settings, only: Collection[str] | None = None) -> Model:
+    """The model of the settings, or the weights of `only` some of its parts."""
     import torch
 
-    from cosyserve.engine.tts import load
+    from cosyserve.checkpoints.load import load_model
 
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    tts = load(settings.model, device=settings.device, dtype=settings.dtype)
-    if not tts.model.config.speech:
+    model = load_model(settings.model, device=settings.device, dtype=settings.dtype, only=only)
+    if not model.config.speech:
         note.print("[yellow]test model: not speech[/yellow]")
-    return tts
+    return model
 
 
 def stored_voices(voice_store: str | None) -> VoiceStore:
@@ -36,3 +56,12 @@ def stored_voices(voice_store: str | None) -> VoiceStore:
 
     settings = Settings.read(voice_store=voice_store)
     return open_store(settings.voices, settings.voice_cache_bytes)
+
+
+@asynccontextmanager
+async def closing(part: C) -> AsyncIterator[C]:
+    """The part, closed behind."""
+    try:
+        yield part
+    finally:
+        await part.close()

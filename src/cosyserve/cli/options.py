@@ -1,12 +1,14 @@
-"""Options that stand for settings: help, variable and choices are those of the setting."""
+"""Options that stand for settings, with their help, variable and choices; options with lists."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from cosyserve.errors import InputError
 from cosyserve.settings import Dtype, Settings, variable
 
 
@@ -21,3 +23,21 @@ ModelOption = Annotated[str | None, setting("model", "--model", "-m")]
 DeviceOption = Annotated[str | None, setting("device")]
 DtypeOption = Annotated[Dtype | None, setting("dtype")]
 StoreOption = Annotated[str | None, setting("voice_store", "--voice-store")]
+
+
+def words(values: Sequence[str] | None) -> tuple[str, ...]:
+    """The words of an option that is given several times, or once with commas."""
+    return tuple(
+        word.strip() for value in values or () for word in value.split(",") if word.strip()
+    )
+
+
+def numbers(option: str, values: Sequence[str] | None) -> tuple[int, ...]:
+    """The whole numbers of such an option, which must be 1 or more."""
+    found = words(values)
+    for word in found:
+        if not word.isdecimal() or int(word) < 1:
+            raise InputError(
+                f"{option} wants whole numbers from 1 on, e.g. 1,2,3; got {word!r:.40}"
+            )
+    return tuple(map(int, found))

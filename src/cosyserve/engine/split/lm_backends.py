@@ -32,6 +32,7 @@ def open_lm(
     slots: int = CPU_SLOTS,
     sampling: LLMSampling | None = None,
     engine_dir: str | Path = "",
+    kv_cache_fraction: float = 0.4,
     server: LLMServer | None = None,
 ) -> LMBackend:
     """The LM of a model.
@@ -39,7 +40,7 @@ def open_lm(
     `model` is a model of `load_model` for `ours` and `openai`, and else a folder with the LM in its
     Hugging Face form. `slots` requests are computed at once. `sampling` is that of `trtllm` and
     `vllm`; `openai` has it in its `server`, `ours` and `hf` have the repetition-aware one. `trtllm`
-    needs an `engine_dir`.
+    needs an `engine_dir`, and takes that fraction of the free GPU memory for its cache.
     """
     if name == "ours":
         loaded = load_model(model, device=device, dtype=dtype, only=("lm",))
@@ -65,7 +66,7 @@ def open_lm(
         raise InputError("the backend trtllm needs engine_dir, the folder of an engine")
     from cosyserve.backends.tensorrt_llm import TensorRTLLM
 
-    return TensorRTLLM(Path(engine_dir), vocabulary, sampling)
+    return TensorRTLLM(Path(engine_dir), vocabulary, sampling, gpu_memory=kv_cache_fraction)
 
 
 def open_llm_server(server: LLMServer, model: Model) -> OpenAILLM:

@@ -1,4 +1,4 @@
-"""`cosyserve bench`: load on a speech server."""
+"""`cosyserve bench load`: load on a speech server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 
-def bench(
+def load(
     url: Annotated[
         str, typer.Option(envvar="COSYSERVE_URL", help="The server, with or without /v1.")
     ] = "http://localhost:8080",
@@ -56,14 +56,14 @@ def bench(
 
     from cosyserve import bench as benches
 
-    load = benches.ClosedLoop(concurrency) if rate is None else benches.OpenLoop(rate, seed)
+    arrivals = benches.ClosedLoop(concurrency) if rate is None else benches.OpenLoop(rate, seed)
     source: benches.Manifest | benches.HubDataset | benches.Sentences = benches.Sentences(language)
     if manifest is not None:
         source = benches.Manifest(manifest)
     elif dataset is not None:
         source = benches.HubDataset(dataset, split)
     endpoint = benches.Endpoint(url, model, voice, api_key, timeout)
-    options = benches.BenchOptions(endpoint, load, source, requests, save_audio)
+    options = benches.BenchOptions(endpoint, arrivals, source, requests, save_audio)
     then = benches.read_baseline(baseline) if baseline else None
     report = asyncio.run(benches.run_bench(options))
     Console().print(benches.run_table(report))

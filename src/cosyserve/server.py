@@ -141,6 +141,8 @@ async def _run(
     try:
         await engine.start()
         limits = Limits.of(settings)
-        await serve_http(engine, store, settings.host, settings.port, limits, keys)
+        await serve_http(
+            engine, store, settings.host, settings.port, limits, keys, settings.default_voice
+        )
     finally:
         await engine.close()

@@ -118,6 +118,56 @@ def test_speakers_of_the_original_are_imported(home: Path, cosyserve: Command) -
     assert cosyserve("voice", "list").stdout.decode().split() == ["001", "中文女"]
 
 
+@pytest.fixture
+def speakers(home: Path, cosyvoice2_folder: Path) -> Path:
+    """A published folder with a spk2info.pt of two speakers."""
+    folder = home / "CosyVoice2"
+    folder.mkdir()
+    for file in cosyvoice2_folder.iterdir():
+        (folder / file.name).symlink_to(file)
+    speaker = {
+        "prompt_text": "hello",
+        "speech_token": torch.arange(10, dtype=torch.int32)[None],
+        "speech_feat": torch.zeros(1, 20, 80),
+        "embedding": torch.ones(1, 192),
+    }
+    torch.save(
+        {"xiaohe": {"embedding": torch.ones(1, 192)}, "001": speaker}, folder / "spk2info.pt"
+    )
+    return folder
+
+
+def spoken(cosyserve: Command, *options: str) -> bytes:
+    return cosyserve("say", "hello", "-o", "-", "--format", "pcm", *options).stdout
+
+
+def test_speakers_beside_the_weights_are_voices(cosyserve: Command, speakers: Path) -> None:
+    model = ("--model", str(speakers))
+    first, other = (spoken(cosyserve, *model, "--voice", name) for name in ("001", "xiaohe"))
+    assert first != other
+    assert spoken(cosyserve, *model) == first
+    assert spoken(cosyserve, *model, "--default-voice", "xiaohe") == other
+    cosyserve("prepare", str(speakers), "--out", "native", "--default-voice", "xiaohe")
+    assert spoken(cosyserve, "--model", "native") == other
+    assert spoken(cosyserve, "--model", "native", "--voice", "001") == first
+    run = cosyserve("say", "hello", *model, "--default-voice", "carl", status=2)
+    assert "'carl': there is no such voice; known: 001, xiaohe" in run.stderr
+    (speakers / "spk2info.pt").write_bytes(b"rot")
+    for words in (["say", "hello", *model], ["prepare", str(speakers), "--out", "broken"]):
+        assert "spk2info.pt: " in cosyserve(*words, status=2).stderr
+    assert "spk2info.pt: " in cosyserve("doctor", *model, status=1).stdout.decode()
+
+
+def test_nobodys_voice_is_never_heard(
+    home: Path, cosyserve: Command, cosyvoice2_folder: Path
+) -> None:
+    model = ("--model", str(cosyvoice2_folder))
+    assert "no voice of its own" in cosyserve("say", "hello", *model, status=2).stderr
+    assert not (home / "out.wav").exists()
+    run = cosyserve("say", "hello", *model, "--voice", "me.wav", "--voice-text", "hello")
+    assert "voice" not in run.stderr
+
+
 def test_conversion(home: Path, cosyserve: Command) -> None:
     cosyserve("say", "--source", "me.wav", "--voice", "me.wav", "-o", "out.wav")
     assert len(decode(home / "out.wav").samples) == 3 * 24_000

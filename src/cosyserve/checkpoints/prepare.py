@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
 
@@ -17,14 +17,24 @@ from cosyserve.errors import CheckpointError
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-def prepare(sources: Sequence[str], out: Path, dtype: str | None, *, progress: bool) -> None:
-    """Writes `out`, or nothing. Every part is built once before, so that what is written loads."""
+def prepare(
+    sources: Sequence[str],
+    out: Path,
+    dtype: str | None,
+    *,
+    progress: bool,
+    with_voices: Callable[[Parts], Parts] = lambda parts: parts,
+) -> None:
+    """Writes `out`, or nothing. Every part is built once before, so that what is written loads.
+
+    `with_voices` gives the parts the voices that are to be written with them.
+    """
     if dtype is not None and dtype not in DTYPES:
         raise CheckpointError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     if out.exists():
         raise CheckpointError(f"{out} exists already: remove it or choose another --out")
     folders = [_folder(source, progress) for source in sources]
-    parts = reduce(Parts.joined, map(published.read, folders))
+    parts = with_voices(reduce(Parts.joined, map(published.read, folders)))
     if dtype is not None:
         parts = parts.cast(getattr(torch, dtype))
     assemble(parts, origin=", ".join(sources))

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cosyserve.cli.common import note
-from cosyserve.cli.options import ModelOption
+from cosyserve.cli.common import note, stored_voices
+from cosyserve.cli.options import ModelOption, StoreOption
 from cosyserve.settings import Dtype, Settings
 
 
@@ -35,14 +35,28 @@ def prepare(
         StoredDtype | None,
         typer.Option(help="The precision of LM and flow in it; by default as published."),
     ] = None,
+    default_voice: Annotated[
+        str, typer.Option(help="The voice that is its default: one of its own, or a stored one.")
+    ] = "",
+    voice_store: StoreOption = None,
 ) -> None:
     """Convert published models to a folder that loads in seconds.
 
-    Several sources are joined: a speech LM and a token2wav make one model.
+    Several sources are joined: a speech LM and a token2wav make one model. The speakers of a
+    spk2info.pt become its voices.
     """
-    from cosyserve.checkpoints import prepare as preparing
+    import tempfile
 
-    preparing.prepare(source, out, dtype, progress=note.is_terminal)
+    from cosyserve.checkpoints import prepare as preparing
+    from cosyserve.checkpoints.parts import Parts
+    from cosyserve.voices.prepared import with_voice_files
+
+    with tempfile.TemporaryDirectory(prefix="cosyserve-voices-") as folder:
+
+        def with_voices(parts: Parts) -> Parts:
+            return with_voice_files(parts, Path(folder), stored_voices(voice_store), default_voice)
+
+        preparing.prepare(source, out, dtype, progress=note.is_terminal, with_voices=with_voices)
     note.print(f"written: {out}")
 
 

@@ -142,6 +142,7 @@ def _cosyvoice2(
         token2wav=token2wav,
         llm_tokenizer_dir=settings.llm_tokenizer_dir or settings.model_dir,
         voices=settings.voices,
+        default_voice=settings.default_voice,
         max_text_characters=settings.max_text_characters,
         max_requests=settings.max_requests,
         voice_cache_bytes=settings.voice_cache_bytes,

@@ -12,11 +12,14 @@ from google.protobuf import text_format
 from cosyserve.checkpoints import native, testmodel
 from cosyserve.checkpoints.folder import written_whole
 from cosyserve.checkpoints.load import model_folder
+from cosyserve.checkpoints.parts import Parts
 from cosyserve.deploy.triton_models import code, models
 from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import CheckpointError, InputError
 from cosyserve.models.config import DiTConfig
 from cosyserve.settings import Settings
+from cosyserve.voices.shipped import shipped_voices
+from cosyserve.voices.store import DEFAULT
 
 WEIGHTS = Path("audio_tokenizer", "weights")  # of the test model; Triton reads only numbers there
 
@@ -51,7 +54,7 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
         "family": config.family,
         "fingerprint": config.fingerprint,
         "speech": str(config.speech).lower(),
-        "shipped_voices": ",".join(file.stem for file in parts.voices),
+        "shipped_voices": ",".join(_voices(parts, settings.default_voice)),
     }
     for name, model in configs.items():
         if name.startswith("cosyvoice2"):  # `TritonEngine` reads them
@@ -62,3 +65,8 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
         if model.backend == "python":
             (folder / name / "1" / "model.py").write_text(code(name))
     return sorted(configs)
+
+
+def _voices(parts: Parts, default_voice: str) -> list[str]:
+    """The names of the model's voices; `default` is among them if a request needn't bring one."""
+    return sorted(shipped_voices(parts).keys() | ({DEFAULT} if default_voice else set()))

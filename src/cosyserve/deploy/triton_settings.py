@@ -54,6 +54,8 @@ class TritonSettings(BaseModel):
     """Folder with another tokenizer.json; empty: model_dir."""
     voices: str = ""
     """Folder or Redis URL of voices; empty: where `cosyserve` keeps them."""
+    default_voice: str = ""
+    """The voice of requests that bring none; empty: the model's own (001 of a spk2info.pt)."""
     triton_backend: Literal["python", "tensorrtllm"] = "python"
     """Of tensorrt_llm: ours, or Triton's own, which needs an engine."""
     grpc: str = "localhost:8001"

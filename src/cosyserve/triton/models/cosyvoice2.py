@@ -32,7 +32,9 @@ class TritonPythonModel(AsyncTritonModel):
     def prepare(self) -> None:
         model = load_parts(self.settings)
         cache_bytes = int(self.settings["voice_cache_bytes"])
-        self.voice_input = VoiceInput(model, self.settings["voices"], cache_bytes)
+        self.voice_input = VoiceInput(
+            model, self.settings["voices"], self.settings["default_voice"], cache_bytes
+        )
         assert model.config.flow
         lookahead = model.config.flow.encoder.lookahead
         token2wav = TritonToken2Wav(self.settings["token2wav"], lookahead, cache_bytes)

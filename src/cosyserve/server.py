@@ -51,7 +51,7 @@ def serve(
     workers = worker_options(settings, devices)
     _check_engine(settings, devices, triton, triton_settings)
     with (
-        _triton_address(settings, devices, triton, triton_settings) as address,
+        _triton_address(settings, workers, triton, triton_settings) as address,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         runner.run(_run(workers, address, settings, store, keys))
@@ -90,10 +90,11 @@ def _split_devices(settings: Settings, devices: Sequence[str]) -> tuple[str, str
 def _check_engine(
     settings: Settings, devices: Sequence[str], triton: bool, triton_settings: Sequence[str]
 ) -> None:
-    here = settings.options & {"model", "lm_device", "dtype"} or devices or triton
+    here = settings.options & {"model", "lm_device", "dtype", "profile"} or devices or triton
     if settings.engine and here:
         raise InputError(
-            "--model, devices, --dtype and --triton are for this machine: leave out --engine"
+            "--model, devices, --dtype, --profile and --triton are for this machine: leave out "
+            "--engine"
         )
     if triton_settings and not triton:
         raise InputError("--set is for --triton")
@@ -101,22 +102,19 @@ def _check_engine(
 
 @contextmanager
 def _triton_address(
-    settings: Settings, devices: Sequence[str], triton: bool, triton_settings: Sequence[str]
+    settings: Settings,
+    workers: Sequence[WorkerOptions],
+    triton: bool,
+    triton_settings: Sequence[str],
 ) -> Iterator[str]:
     """The triton:// address of what computes; empty for workers on this machine."""
     if not triton:
         yield settings.engine
         return
-    from cosyserve.deploy.triton_here import triton_here
-    from cosyserve.deploy.triton_settings import TritonSettings
+    from cosyserve.deploy.triton_here import settings_here, triton_here
 
-    chosen = TritonSettings.of(
-        [*(f"device={device}" for device in devices), *triton_settings],
-        model_dir=settings.model,
-        dtype=settings.dtype,
-        voices=settings.voices,
-    )
-    with triton_here(chosen) as address:
+    devices = [(worker.device, worker.token2wav_device) for worker in workers]
+    with triton_here(settings_here(settings, devices, triton_settings)) as address:
         yield address
 
 

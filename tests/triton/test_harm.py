@@ -52,7 +52,7 @@ def dit(folder: Path) -> Model:
 @pytest.fixture(scope="module")
 def keeper(folder: Path) -> Iterator[TritonKeeper]:
     ports = Ports.free()
-    given = [*SMALL, "dtype=float32", f"grpc=localhost:{ports.grpc}"]
+    given = [*SMALL, "dtype=float32"]
     repository = folder.parent / "repository"
     render(TritonSettings.of(given, model_dir=str(folder)), repository)
     kept = TritonKeeper(repository, ports)

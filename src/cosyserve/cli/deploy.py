@@ -1,4 +1,4 @@
-"""`cosyserve deploy`: files for other servers."""
+"""`cosyserve deploy`: files for other servers, and a server on them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ from cosyserve.deploy.triton_settings import TritonSettings, help_text
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
 
-deploy = typer.Typer(no_args_is_help=True, help="Write what other servers need.")
-
-
-@deploy.callback()
-def keep_verbs() -> None:
-    """Keeps `triton` a verb of its own while it is the only one."""
+deploy = typer.Typer(no_args_is_help=True, help="Write what other servers need, and start them.")
 
 
 @deploy.command(epilog=f"Keys of --set, with their defaults:\n\n{help_text()}")
@@ -58,3 +53,20 @@ def triton(
     assert out
     settings = TritonSettings.of(set_ or (), model_dir=Settings.read(model=model).model)
     note.print(f"written: {out} ({', '.join(render(settings, out))})", soft_wrap=True)
+
+
+@deploy.command()
+def start(
+    repository: Annotated[Path, typer.Argument(help="A folder of `cosyserve deploy triton`.")],
+    options: Annotated[
+        list[str] | None, typer.Argument(help="Options of tritonserver, behind a --.")
+    ] = None,
+    http_port: Annotated[int, typer.Option(help="The port for HTTP.")] = 8000,
+    grpc_port: Annotated[int, typer.Option(help="The port for gRPC.")] = 8001,
+    metrics_port: Annotated[int, typer.Option(help="The port for metrics.")] = 8002,
+) -> None:
+    """Start a tritonserver on a repository, and anew whenever one of its processes dies."""
+    from cosyserve.triton.keeper import keep
+    from cosyserve.triton.process import Ports
+
+    keep(repository, Ports(http_port, grpc_port, metrics_port), options or ())

@@ -18,8 +18,9 @@ from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import CheckpointError, InputError
 from cosyserve.models.config import DiTConfig
 from cosyserve.settings import Settings
+from cosyserve.voices.library import VoiceLibrary
 from cosyserve.voices.shipped import shipped_voices
-from cosyserve.voices.store import DEFAULT
+from cosyserve.voices.store import DEFAULT, open_store
 
 WEIGHTS = Path("audio_tokenizer", "weights")  # of the test model; Triton reads only numbers there
 
@@ -32,19 +33,11 @@ def render(settings: TritonSettings, out: Path) -> list[str]:
 
 def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
     voices = settings.voices or Settings.read().voices
+    parts = _parts(settings.model_dir)
+    model_dir = model_folder(settings.model_dir).absolute()
     if settings.model_dir == testmodel.NAME:
-        parts = testmodel.random_parts()
         native.write(parts, folder / WEIGHTS)
         model_dir = out.absolute() / WEIGHTS
-    else:
-        source = model_folder(settings.model_dir)
-        if not native.is_native(source):
-            raise CheckpointError(
-                f"{source}: not a folder of `cosyserve prepare`; make one: "
-                f"`cosyserve prepare {source} --out DIR`"
-            )
-        parts = native.read(source, only=())
-        model_dir = source.absolute()
     config = parts.config
     dit = config.flow is not None and isinstance(config.flow.estimator, DiTConfig)
     settings = settings.model_copy(update={"model_dir": str(model_dir), "voices": voices})
@@ -65,6 +58,27 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
         if model.backend == "python":
             (folder / name / "1" / "model.py").write_text(code(name))
     return sorted(configs)
+
+
+def check_default_voice(settings: TritonSettings) -> None:
+    """Refuses a default voice that is not there, where the server's voices are those seen here."""
+    if settings.default_voice:
+        shipped = shipped_voices(_parts(settings.model_dir))
+        store = open_store(settings.voices or Settings.read().voices)
+        VoiceLibrary(store, lambda: shipped, settings.default_voice)
+
+
+def _parts(model: str) -> Parts:
+    """The model without its weights; the test model, which has no folder, with them."""
+    if model == testmodel.NAME:
+        return testmodel.random_parts()
+    source = model_folder(model)
+    if not native.is_native(source):
+        raise CheckpointError(
+            f"{source}: not a folder of `cosyserve prepare`; make one: "
+            f"`cosyserve prepare {source} --out DIR`"
+        )
+    return native.read(source, only=())
 
 
 def _voices(parts: Parts, default_voice: str) -> list[str]:

@@ -59,7 +59,7 @@ class TritonSettings(BaseModel):
     triton_backend: Literal["python", "tensorrtllm"] = "python"
     """Of tensorrt_llm: ours, or Triton's own, which needs an engine."""
     grpc: str = "localhost:8001"
-    """The server's gRPC side, as the server itself sees it."""
+    """The server's gRPC side, as it sees itself; `cosyserve deploy start` knows better."""
     decoupled_mode: Bool = True
     """Whether the main model streams; its alias does the other."""
     triton_max_batch_size: Int = Field(default=16, ge=1, le=1024)
@@ -84,6 +84,8 @@ class TritonSettings(BaseModel):
     """Requests that may wait for the speech LM."""
     device: str = "auto"
     """Where models compute: auto, cpu, cuda or cuda:N."""
+    token2wav_device: str = ""
+    """Where flow and vocoder compute; empty: as the others."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = "auto"
     """Precision of LM and flow."""
     threads: Int = Field(default=1, ge=0)

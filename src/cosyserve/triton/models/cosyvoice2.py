@@ -7,6 +7,7 @@ is not.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -26,6 +27,7 @@ from cosyserve.triton.models.base import AsyncTritonModel, Outputs, Request
 from cosyserve.triton.models.loading import load_parts
 from cosyserve.triton.models.voice_input import VoiceInput
 from cosyserve.triton.options import speech_request
+from cosyserve.triton.process import GRPC
 
 
 class TritonPythonModel(AsyncTritonModel):
@@ -59,7 +61,8 @@ class TritonPythonModel(AsyncTritonModel):
 
 def _lm(settings: dict[str, str], model: Model) -> LMBackend:
     if not settings["llm_url"]:
-        return TritonLM(settings["grpc"], ours=settings["triton_backend"] == "python")
+        address = os.environ.get(GRPC, settings["grpc"])
+        return TritonLM(address, ours=settings["triton_backend"] == "python")
     tokenizer = model.text_tokenizer
     assert tokenizer
     server = LLMServer(

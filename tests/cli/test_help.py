@@ -19,7 +19,7 @@ from cosyserve.version import __version__
 
 SENTENCE = re.compile(r"[A-Z].*[.'](\s+\\?\[env var: \w+\])?$")
 # Options that are called like a setting and mean something else.
-OTHERS = {("bench", "model"), ("prepare", "dtype")}
+OTHERS = {("bench", "model"), ("prepare", "dtype"), ("prepare", "default_voice")}
 
 
 def parameters(command: Any, *verbs: str) -> Iterator[tuple[tuple[str, ...], Any]]:

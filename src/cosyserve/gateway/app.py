@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from cosyserve.contracts import Engine
-from cosyserve.gateway import speech, status, voices
+from cosyserve.gateway import kserve, speech, status, voices
 from cosyserve.gateway.decoding import Decoder
 from cosyserve.gateway.errors import ErrorEnvelope, reraise
 from cosyserve.gateway.interpreter import Interpreter
@@ -64,5 +64,6 @@ def create_app(
     app.include_router(speech.routes(engine, interpreter, limits))
     app.include_router(connection.routes(context, connections, metrics))
     app.include_router(voices.routes(engine, known_voices, decoder))
+    app.include_router(kserve.routes(engine, known_voices, learned_voices, limits))
     app.include_router(status.routes(engine, metrics, gate))
     return app

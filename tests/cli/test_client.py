@@ -50,6 +50,7 @@ def test_http_tells_what_a_streaming_model_needs(
 ) -> None:
     output = cosyserve("http", "--server-url", scripted_triton.http, status=2)
     assert "decoupled" in output
+    assert "ask cosyvoice2_offline" in output
 
 
 def port(triton: Scripted) -> list[str]:

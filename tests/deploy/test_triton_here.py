@@ -12,6 +12,8 @@ from cosyserve.deploy.triton_here import OF_THE_GATEWAY, PASSED, REFUSED, settin
 from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
+from tests.gateway.test_kserve import RECORDING
+from tests.gateway.test_kserve import body as client_http
 from tests.serving import served
 
 ONE = [("auto", "")]
@@ -81,5 +83,10 @@ def test_one_command_serves_through_triton_and_ends(tmp_path: Path) -> None:
         answer = httpx.post(f"{url}/v1/audio/speech", json=body, timeout=60)
         assert answer.status_code == 200, answer.text
         assert len(answer.content) > 10_000
+        # what client_http.py sends, which Triton itself would not answer for a model that streams
+        url = f"{url}/v2/models/cosyvoice2/infer?request_id=0"
+        answer = httpx.post(url, json=client_http(RECORDING), timeout=60)
+        assert answer.status_code == 200, answer.text
+        assert len(answer.json()["outputs"][0]["data"]) > 10_000
     assert process.returncode == 0
     assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []

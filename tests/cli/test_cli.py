@@ -194,7 +194,7 @@ def test_conversion(home: Path, cosyserve: Command) -> None:
         (["prepare", ".", "--out", "x"], "not a model folder"),
         (["prepare", ".", "--out", "."], "exists already"),
         (["prepare", ".", "--out", "x", "--dtype", "int3"], "dtype"),
-        (["voice", "add", "default", "me.wav"], "always the model's own"),
+        (["voice", "add", "default", "me.wav"], "take another name"),
         (["voice", "list", "--voice-store", "redis://host:port"], "not the URL of a Redis server"),
         (["say", "Hi.", "--dtype", "int4"], "--dtype"),
         (["serve", "--lm-device", "cpu"], "together"),

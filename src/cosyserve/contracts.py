@@ -259,7 +259,7 @@ class ModelInfo:
     family: str
     fingerprint: str
     speech: bool  # False: random weights, not speech
-    voices: dict[str, Voice]  # shipped with the model; `default` is always there
+    voices: dict[str, Voice]  # shipped with the model; `default` is among them if it has any
     takes_pieces: bool = True  # of text while it speaks; else it is asked for sentence by sentence
 
 

@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -53,7 +53,7 @@ def serve(
     workers = worker_options(settings, devices)
     _check_engine(settings, devices, triton, triton_settings)
     with (
-        _triton_address(settings, devices, triton, triton_settings) as address,
+        _triton_address(settings, workers, triton, triton_settings) as address,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         runner.run(_run(workers, address, settings, store, keys))
@@ -120,11 +120,11 @@ def _split_devices(settings: Settings, devices: Sequence[str]) -> tuple[str, str
 def _check_engine(
     settings: Settings, devices: Sequence[str], triton: bool, triton_settings: Sequence[str]
 ) -> None:
-    here = settings.options & {"model", "lm_device", "dtype", "llm_url"} or devices or triton
-    if settings.engine and here:
+    here = settings.options & {"model", "lm_device", "dtype", "profile", "llm_url"}
+    if settings.engine and (here or devices or triton):
         raise InputError(
-            "--model, devices, --dtype, --llm-url and --triton are for this machine: leave out "
-            "--engine"
+            "--model, devices, --dtype, --profile, --llm-url and --triton are for this machine: "
+            "leave out --engine"
         )
     if triton_settings and not triton:
         raise InputError("--set is for --triton")
@@ -132,32 +132,20 @@ def _check_engine(
 
 @contextmanager
 def _triton_address(
-    settings: Settings, devices: Sequence[str], triton: bool, triton_settings: Sequence[str]
+    settings: Settings,
+    workers: Sequence[WorkerOptions],
+    triton: bool,
+    triton_settings: Sequence[str],
 ) -> Iterator[str]:
     """The triton:// address of what computes; empty for workers on this machine."""
     if not triton:
         yield settings.engine
         return
-    from cosyserve.deploy.triton_here import triton_here
-    from cosyserve.deploy.triton_settings import TritonSettings
+    from cosyserve.deploy.triton_here import settings_here, triton_here
 
-    chosen = TritonSettings.of(
-        [*(f"device={device}" for device in devices), *triton_settings],
-        model_dir=settings.model,
-        dtype=settings.dtype,
-        voices=settings.voices,
-        **_llm_knobs(settings),
-    )
-    with triton_here(chosen) as address:
+    devices = [(worker.device, worker.token2wav_device) for worker in workers]
+    with triton_here(settings_here(settings, devices, triton_settings)) as address:
         yield address
-
-
-def _llm_knobs(settings: Settings) -> dict[str, Any]:
-    """The settings of an LLM server, which have the same names in a Triton repository."""
-    if not settings.llm_url:
-        return {}
-    knobs = settings.model_dump(include={n for n in Settings.model_fields if n.startswith("llm_")})
-    return knobs | {"llm_api_key": settings.llm_api_key.get_secret_value()}
 
 
 def _engine(workers: Sequence[WorkerOptions], triton_address: str) -> WorkerPool | TritonEngine:
@@ -181,6 +169,8 @@ async def _run(
     try:
         await engine.start()
         limits = Limits.of(settings)
-        await serve_http(engine, store, settings.host, settings.port, limits, keys)
+        await serve_http(
+            engine, store, settings.host, settings.port, limits, keys, settings.default_voice
+        )
     finally:
         await engine.close()

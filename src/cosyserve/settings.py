@@ -53,6 +53,9 @@ class Settings(BaseSettings):
     voice_store: str = ""
     """The place that keeps voices: a folder, `redis://…`, `rediss://…` or `unix://…`; if empty, the
     folder `voices` in the home."""
+    default_voice: str = ""
+    """The voice that `default` is: the name of a stored voice or of one of the model's; if empty,
+    the model's own."""
     engine: str = ""
     """The Triton servers that compute, as `triton://HOST:8001[,HOST:8001…]`; if empty, workers on
     this machine compute."""

@@ -118,6 +118,56 @@ def test_speakers_of_the_original_are_imported(home: Path, cosyserve: Command) -
     assert cosyserve("voice", "list").stdout.decode().split() == ["001", "中文女"]
 
 
+@pytest.fixture
+def speakers(home: Path, cosyvoice2_folder: Path) -> Path:
+    """A published folder with a spk2info.pt of two speakers."""
+    folder = home / "CosyVoice2"
+    folder.mkdir()
+    for file in cosyvoice2_folder.iterdir():
+        (folder / file.name).symlink_to(file)
+    speaker = {
+        "prompt_text": "hello",
+        "speech_token": torch.arange(10, dtype=torch.int32)[None],
+        "speech_feat": torch.zeros(1, 20, 80),
+        "embedding": torch.ones(1, 192),
+    }
+    torch.save(
+        {"xiaohe": {"embedding": torch.ones(1, 192)}, "001": speaker}, folder / "spk2info.pt"
+    )
+    return folder
+
+
+def spoken(cosyserve: Command, *options: str) -> bytes:
+    return cosyserve("say", "hello", "-o", "-", "--format", "pcm", *options).stdout
+
+
+def test_speakers_beside_the_weights_are_voices(cosyserve: Command, speakers: Path) -> None:
+    model = ("--model", str(speakers))
+    first, other = (spoken(cosyserve, *model, "--voice", name) for name in ("001", "xiaohe"))
+    assert first != other
+    assert spoken(cosyserve, *model) == first
+    assert spoken(cosyserve, *model, "--default-voice", "xiaohe") == other
+    cosyserve("prepare", str(speakers), "--out", "native", "--default-voice", "xiaohe")
+    assert spoken(cosyserve, "--model", "native") == other
+    assert spoken(cosyserve, "--model", "native", "--voice", "001") == first
+    run = cosyserve("say", "hello", *model, "--default-voice", "carl", status=2)
+    assert "'carl': there is no such voice; known: 001, xiaohe" in run.stderr
+    (speakers / "spk2info.pt").write_bytes(b"rot")
+    for words in (["say", "hello", *model], ["prepare", str(speakers), "--out", "broken"]):
+        assert "spk2info.pt: " in cosyserve(*words, status=2).stderr
+    assert "spk2info.pt: " in cosyserve("doctor", *model, status=1).stdout.decode()
+
+
+def test_nobodys_voice_is_never_heard(
+    home: Path, cosyserve: Command, cosyvoice2_folder: Path
+) -> None:
+    model = ("--model", str(cosyvoice2_folder))
+    assert "no voice of its own" in cosyserve("say", "hello", *model, status=2).stderr
+    assert not (home / "out.wav").exists()
+    run = cosyserve("say", "hello", *model, "--voice", "me.wav", "--voice-text", "hello")
+    assert "voice" not in run.stderr
+
+
 def test_conversion(home: Path, cosyserve: Command) -> None:
     cosyserve("say", "--source", "me.wav", "--voice", "me.wav", "-o", "out.wav")
     assert len(decode(home / "out.wav").samples) == 3 * 24_000
@@ -144,7 +194,7 @@ def test_conversion(home: Path, cosyserve: Command) -> None:
         (["prepare", ".", "--out", "x"], "not a model folder"),
         (["prepare", ".", "--out", "."], "exists already"),
         (["prepare", ".", "--out", "x", "--dtype", "int3"], "dtype"),
-        (["voice", "add", "default", "me.wav"], "always the model's own"),
+        (["voice", "add", "default", "me.wav"], "take another name"),
         (["voice", "list", "--voice-store", "redis://host:port"], "not the URL of a Redis server"),
         (["say", "Hi.", "--dtype", "int4"], "--dtype"),
         (["serve", "--lm-device", "cpu"], "together"),
@@ -153,6 +203,14 @@ def test_conversion(home: Path, cosyserve: Command) -> None:
         (["serve", "--port", "70000"], "--port: Input should be less than or equal to 65535"),
         (["serve", "--engine", "triton://a:1", "--model", "test"], "leave out --engine"),
         (["serve", "--engine", "triton://a:1", "--device", "cpu"], "leave out --engine"),
+        (["serve", "--engine", "triton://a:1", "--profile", "throughput"], "leave out --engine"),
+        (["serve", "--triton", "--profile", "throughput"], "--profile is not for --triton"),
+        (["serve", "--triton", "--device", "cpu", "--device", "cpu"], "on one --device"),
+        (["serve", "--triton", "--default-voice", "carl"], "'carl': there is no such voice"),
+        (["serve", "--default-voice", "carl"], "'carl': there is no such voice; known: none yet"),
+        (["deploy", "start", "nowhere"], "nowhere: no such folder"),
+        (["deploy", "start", ".", "--http-port", "0"], "--http-port must be 1..65535, got 0"),
+        (["deploy", "start", ".", "--", "--grpc-port=9"], "--grpc-port=9: ports are given before"),
         (["serve", "--engine", "localhost"], "write triton://HOST:8001"),
         (["serve", "--set", "slots=1"], "--set is for --triton"),
     ],

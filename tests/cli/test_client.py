@@ -52,6 +52,7 @@ def test_http_tells_what_a_streaming_model_needs(
 ) -> None:
     output = cosyserve("http", "--server-url", scripted_triton.http, status=2)
     assert "decoupled" in output
+    assert "ask cosyvoice2_offline" in output
 
 
 def port(triton: Scripted) -> list[str]:
@@ -89,6 +90,35 @@ def test_grpc_a_manifest(
     summary = (tmp_path / "log" / "stats_summary-list.txt").read_text()
     assert f"model {model}\n" in summary
     assert "batch size 1: " in summary
+
+
+@pytest.mark.parametrize(
+    ("words", "sent"),
+    [
+        ([], True),
+        (["--use-spk2info-cache", "False"], True),
+        (["--use-spk2info-cache=false"], True),
+        (["--use-spk2info-cache", "True"], False),
+        (["--use-spk2info-cache"], False),
+    ],
+)
+def test_grpc_recordings_are_sent_or_not_as_run_sh_says(
+    tmp_path: Path, cosyserve: Command, scripted_triton: Scripted, words: list[str], sent: bool
+) -> None:
+    """The words of the original's run.sh, with a list in place of its dataset."""
+    (tmp_path / "list.txt").write_text(f"item|Words.|me.wav|{script(echo=True)}")
+    options = ["--manifest-path", "list.txt", "--log-dir", "./log_concurrent_tasks_4"]
+    run = (
+        *("grpc", "--server-addr", "localhost", *port(scripted_triton)),
+        *("--model-name", "cosyvoice2", "--num-tasks", "4", "--mode", "streaming"),
+        *(*words, *options),
+    )
+    output = cosyserve(*run, status=0 if sent else 1)
+    assert ("an answer without audio" in output) is not sent
+
+
+def test_grpc_says_what_the_cache_may_be(cosyserve: Command) -> None:
+    assert "maybe" in cosyserve("grpc", "--use-spk2info-cache", "maybe", status=2)
 
 
 def test_grpc_a_run_that_fails_is_told(cosyserve: Command, scripted_triton: Scripted) -> None:

@@ -19,7 +19,12 @@ from cosyserve.version import __version__
 
 SENTENCE = re.compile(r"[A-Z].*[.'](\s+\\?\[env var: \w+\])?$")
 # Options that are called like a setting and mean something else.
-OTHERS = {("bench load", "model"), ("prepare", "dtype"), ("deploy", "dtype")}
+OTHERS = {
+    ("bench load", "model"),
+    ("prepare", "dtype"),
+    ("prepare", "default_voice"),
+    ("deploy", "dtype"),
+}
 
 
 def parameters(command: Any, *verbs: str) -> Iterator[tuple[tuple[str, ...], Any]]:

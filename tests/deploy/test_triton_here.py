@@ -1,4 +1,4 @@
-"""`cosyserve serve --triton`: renderer, server and gateway in one go, and all of it ends."""
+"""`cosyserve serve --triton`: every setting in its place, all started in one go, and all ended."""
 
 from __future__ import annotations
 
@@ -6,8 +6,67 @@ import subprocess
 from pathlib import Path
 
 import httpx
+import pytest
 
+from cosyserve.deploy.triton_here import OF_THE_GATEWAY, PASSED, REFUSED, settings_here
+from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.errors import InputError
+from cosyserve.settings import Settings
+from tests.gateway.test_kserve import RECORDING
+from tests.gateway.test_kserve import body as client_http
 from tests.serving import served
+
+ONE = [("auto", "")]
+VALUES = {  # other than the defaults
+    "dtype": "float32",
+    "profile": "throughput",
+    "engine": "triton://a:1",
+    "max_connections": "1023",
+    **dict.fromkeys(("model", "home", "voice_store", "default_voice", "host", "api_keys"), "x"),
+    **dict.fromkeys(("device", "lm_device", "token2wav_device"), "cuda:1"),
+}
+
+
+def test_every_setting_is_passed_or_the_gateways_or_refused() -> None:
+    names = [*PASSED, *OF_THE_GATEWAY, *REFUSED]
+    assert sorted(names) == sorted(Settings.model_fields)
+    assert set(PASSED.values()) <= TritonSettings.model_fields.keys()
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+@pytest.mark.parametrize("place", ["option", "variable"])
+def test_no_setting_is_ignored(name: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COSYSERVE_MODEL", raising=False)
+    plain = settings_here(Settings.read(), ONE)
+    value = VALUES.get(name, "1024")
+    if place == "option":
+        settings = Settings.read(**{name: value})
+    else:
+        monkeypatch.setenv(f"COSYSERVE_{name.upper()}", value)
+        settings = Settings.read()
+    # as `server.worker_options` says
+    devices = [(settings.lm_device or settings.device, settings.token2wav_device)]
+    if name in REFUSED:
+        shown = f"--{name.replace('_', '-')}" if place == "option" else f"COSYSERVE_{name.upper()}"
+        with pytest.raises(InputError, match=f"^{shown} is not for --triton"):
+            settings_here(settings, devices)
+        return
+    found = settings_here(settings, devices)
+    changed = {key for key in plain.model_dump() if getattr(found, key) != getattr(plain, key)}
+    assert changed == ({PASSED[name]} if name in PASSED else set())
+    if name in PASSED:
+        assert value in str(getattr(found, PASSED[name]))
+
+
+def test_defaults_that_mean_the_same_stay_the_repositorys() -> None:
+    settings = Settings.read(model="m", slots=0, profile="latency", max_wait_seconds=1.0)
+    assert settings_here(settings, ONE).slots == TritonSettings().slots
+    assert settings_here(Settings.read(slots=3), ONE, ["slots=5"]).slots == 5
+
+
+def test_several_devices_are_several_servers() -> None:
+    with pytest.raises(InputError, match=r"deploy start.*--engine"):
+        settings_here(Settings.read(), [("cpu", ""), ("cuda", "")])
 
 
 def descendants(pid: int) -> list[int]:
@@ -24,5 +83,10 @@ def test_one_command_serves_through_triton_and_ends(tmp_path: Path) -> None:
         answer = httpx.post(f"{url}/v1/audio/speech", json=body, timeout=60)
         assert answer.status_code == 200, answer.text
         assert len(answer.content) > 10_000
+        # what client_http.py sends, which Triton itself would not answer for a model that streams
+        url = f"{url}/v2/models/cosyvoice2/infer?request_id=0"
+        answer = httpx.post(url, json=client_http(RECORDING), timeout=60)
+        assert answer.status_code == 200, answer.text
+        assert len(answer.json()["outputs"][0]["data"]) > 10_000
     assert process.returncode == 0
     assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []

@@ -60,6 +60,7 @@ def serving(
     settings: Settings | None = None,
     keys: Sequence[str] = (),
     store: str | None = None,
+    default_voice: str = "",
 ) -> Iterator[Running]:
     engine = engine or SineEngine()
     limits = Limits.of(settings or Settings())
@@ -67,7 +68,7 @@ def serving(
         tempfile.TemporaryDirectory() as folder,
         listen("127.0.0.1", 0, limits.seconds) as listener,
     ):
-        app = create_app(engine, open_store(store or folder), limits, keys)
+        app = create_app(engine, open_store(store or folder), limits, keys, default_voice)
         server = uvicorn.Server(config(app, limits))
 
         loops: list[asyncio.AbstractEventLoop] = []

@@ -99,12 +99,13 @@ class SineEngine:
     most_open: int = 0
     embedded: int = 0
     closed: bool = False
+    voices: dict[str, Voice] = field(default_factory=lambda: {"default": DEFAULT_VOICE})
     requests: list[SpeechRequest] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)  # that came in pieces, when they are whole
 
     @property
     def model(self) -> ModelInfo:
-        return ModelInfo("sine", "sine", "f1", self.speech, {"default": DEFAULT_VOICE})
+        return ModelInfo("sine", "sine", "f1", self.speech, self.voices)
 
     @property
     def samples(self) -> Floats:

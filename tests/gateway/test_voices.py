@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,14 +15,14 @@ import pytest
 
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.contracts import Voice
-from cosyserve.errors import StoreError
+from cosyserve.errors import StoreError, VoiceError
 from cosyserve.gateway import known_voices
 from cosyserve.gateway.known_voices import KnownVoices
 from cosyserve.voices.file import from_bytes, to_bytes
 from cosyserve.voices.folder import FolderShelf
 from cosyserve.voices.store import VoiceStore
 from tests.gateway.serving import Running, serving
-from tests.gateway.sine_engine import sine, voice_of
+from tests.gateway.sine_engine import SineEngine, sine, voice_of
 from tests.redis_server import redis_running
 
 VOICES = "/v1/audio/voices"
@@ -137,6 +138,52 @@ def test_a_stored_voice_wins_but_not_over_default(server: Running) -> None:
     assert error(server.http.delete(f"{VOICES}/default"), 409)["code"] == "voice_is_shipped"
     (server.folder / "default.safetensors").unlink()
     server.http.delete(f"{VOICES}/mine")
+
+
+def test_a_model_without_a_voice_is_ready_and_says_how_to_get_one(server: Running) -> None:
+    server.behave(voices={})
+    assert server.http.get("/ready").status_code == 200
+    assert server.http.get(VOICES).json()["data"] == []
+    for name in ("default", "alloy"):
+        refused = error(server.say(voice=name), 400)
+        assert refused["code"] == "invalid_voice"
+        for way in ("voice add", "spk2info.pt", "--default-voice", "reference_audio"):
+            assert way in refused["message"]
+    assert error(server.http.get(f"{VOICES}/default"), 400)["code"] == "invalid_voice"
+    recording = base64.b64encode(encode(sine(36_000), AudioFormat.WAV)).decode()
+    assert server.say(reference_audio=recording).status_code == 200
+
+
+def test_openais_names_are_different_voices_of_the_model(server: Running) -> None:
+    voices = {name: voice_of(n) for n, name in enumerate(("default", "001", "am_onyx", "xiaohe"))}
+    server.behave(voices=voices)
+    for name in ("alloy", "ash", "ballad", "cedar", "onyx", "nova"):
+        assert server.say(voice=name).status_code == 200
+    spoken = [len(request.voice.speech_tokens) for request in server.engine.requests]
+    assert spoken == [1, 2, 3, 1, 2, 3]
+    server.behave(voices={"default": voice_of(0), "001": voice_of(1)})
+    server.say(voice="ash")
+    assert server.engine.requests[0].voice is server.engine.voices["default"]
+
+
+def test_the_operator_says_which_voice_default_is(tmp_path: Path) -> None:
+    store = VoiceStore(FolderShelf(tmp_path))
+    store.put("ann", voice_of(9))
+    store.put("bob", voice_of(9, fingerprint="f2"))
+    with serving(SineEngine(voices={}), store=str(tmp_path), default_voice="ann") as server:
+        assert server.say().status_code == server.say(voice="alloy").status_code == 200
+        assert [len(r.voice.speech_tokens) for r in server.engine.requests] == [9, 9]
+        shown = server.http.get(f"{VOICES}/default").json()
+        assert (shown["shipped"], shown["prompt_seconds"]) == (False, 9 / 25)
+        assert error(server.http.delete(f"{VOICES}/default"), 409)["code"] == "voice_is_shipped"
+        assert server.http.delete(f"{VOICES}/ann").status_code == 204
+        assert server.say().status_code == 200  # it was read at the start
+    for name, complaint in (
+        ("carl", "'carl': there is no such voice; known: "),
+        ("bob", "another"),
+    ):
+        with pytest.raises(VoiceError, match=complaint):
+            KnownVoices(SineEngine(), store, name)
 
 
 def test_a_store_that_goes_away_and_comes_back(tmp_path: Path) -> None:

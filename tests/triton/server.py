@@ -44,8 +44,7 @@ def serving(folder: Path, model: str = "test", *settings: str) -> Iterator[Serve
     """`model`: a model folder, or `test`; `settings`: key=value."""
     repository, voices = folder / "repository", folder / "voices"
     ports = Ports.free()
-    given = [*settings, f"voices={voices}", f"grpc=localhost:{ports.grpc}"]
-    render(TritonSettings.of(given, model_dir=model), repository)
+    render(TritonSettings.of([*settings, f"voices={voices}"], model_dir=model), repository)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with TritonProcess(repository, ports, ["--exit-timeout-secs=5"]) as process:
         process.wait_ready()

@@ -20,9 +20,10 @@ from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.speak import speak
 from cosyserve.engine.tts import load
-from cosyserve.errors import OverloadError, WorkerError
+from cosyserve.errors import OverloadError, VoiceError, WorkerError
 from cosyserve.triton import tensors, vocabulary
 from cosyserve.triton.client import TritonClient
+from cosyserve.triton.engine import TritonEngine
 from cosyserve.triton.keeper import STUB, TritonKeeper
 from cosyserve.triton.process import Ports
 from cosyserve.triton.tensors import Array
@@ -52,7 +53,7 @@ def dit(folder: Path) -> Model:
 @pytest.fixture(scope="module")
 def keeper(folder: Path) -> Iterator[TritonKeeper]:
     ports = Ports.free()
-    given = [*SMALL, "dtype=float32", f"grpc=localhost:{ports.grpc}"]
+    given = [*SMALL, "dtype=float32"]
     repository = folder.parent / "repository"
     render(TritonSettings.of(given, model_dir=str(folder)), repository)
     kept = TritonKeeper(repository, ports)
@@ -89,6 +90,24 @@ def test_a_dit_stream_is_the_engines(small: Served, dit: Model, recording: Float
     found = asking(small, lambda c: streamed(c, given(recording)))
     assert [len(samples) for samples in found] == [len(samples) for samples in expected]
     np.testing.assert_allclose(np.concatenate(found), np.concatenate(expected), atol=1e-3)
+
+
+def test_a_server_without_a_voice_of_its_own_says_so(small: Served) -> None:
+    async def ask(client: TritonClient) -> None:
+        with pytest.raises(VoiceError, match=r"no voice of its own.*spk2info\.pt"):
+            await streamed(client, {"target_text": tensors.text(TEXT)})
+        tokens = {"target_speech_tokens": np.array([vocabulary.to_ids([1, 2])], np.int32)}
+        with pytest.raises(VoiceError, match="no voice of its own"):
+            await client.infer("token2wav_dit", tokens, seconds=30)
+        assert (await client.config("cosyvoice2_dit", seconds=5))["parameters"][
+            "shipped_voices"
+        ] == {}
+        engine = TritonEngine.of(f"triton://{small.grpc}/cosyvoice2_dit")
+        await engine.start()
+        assert engine.model.voices == {}
+        await engine.close()
+
+    asking(small, ask)
 
 
 def chunk(recording: Floats, tokens: list[int], **more: Array) -> dict[str, Array]:

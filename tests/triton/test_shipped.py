@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,11 @@ import numpy as np
 import cosyserve
 from cosyserve.contracts import Floats, Mode, SpeechRequest
 from cosyserve.engine.speak import speak
+from cosyserve.triton import tensors
 from cosyserve.triton.engine import TritonEngine
+from cosyserve.triton.speech import speech_inputs
 from cosyserve.voices.shipped import describe
+from tests.triton.asking import asking
 from tests.triton.server import serving
 
 TEXT = "Nobody hesitates to chat."
@@ -22,7 +26,7 @@ def test_every_shipped_voice_has_its_name(tmp_path: Path) -> None:
     voices = describe(model).voices
 
     async def listen(address: str) -> tuple[set[str], Floats]:
-        engine = TritonEngine.of(f"triton://{address}")
+        engine = TritonEngine.of(f"triton://{address}/cosyvoice2_streaming")
         try:
             await engine.start()
             voice = engine.model.voices["bf_emma"]
@@ -32,10 +36,15 @@ def test_every_shipped_voice_has_its_name(tmp_path: Path) -> None:
         finally:
             await engine.close()
 
-    with serving(tmp_path, "nano") as server:
+    options = {"options": tensors.text(json.dumps({"seed": 2, "stream": True}))}
+    unnamed = speech_inputs(TEXT) | options  # as a client asks that sends no recording
+    settings = ("default_voice=bf_emma", "decoupled_mode=false")
+    with serving(tmp_path, "nano", *settings) as server:
         names, found = asyncio.run(listen(server.grpc))
+        answer = asking(server, lambda c: c.infer("cosyvoice2", unnamed, seconds=60))
     assert names == set(voices)
     request = SpeechRequest(TEXT, voices["bf_emma"], Mode.ZERO_SHOT, seed=2, stream=True)
     expected = np.concatenate([chunk.samples for chunk in speak(model, request)])
+    assert np.abs(answer["waveform"][0] - expected).max() < 1e-3
     assert len(found) == len(expected)
     assert np.abs(found - expected).max() < 1e-3

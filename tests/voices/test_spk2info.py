@@ -91,7 +91,6 @@ def bomb() -> Any:
 @pytest.mark.parametrize(
     "content",
     [
-        {},
         [],
         None,
         "text",
@@ -169,3 +168,8 @@ def test_a_trained_speaker_table(tmp_path: Path) -> None:
     """Parameters are tensors too."""
     speaker = {"embedding": torch.nn.Parameter(torch.rand(1, 192))}
     assert imported(tmp_path, {"a": speaker})["a"].speech_tokens.size == 0
+
+
+def test_a_file_may_have_no_speaker(tmp_path: Path) -> None:
+    """The original writes one where nobody was added."""
+    assert imported(tmp_path, {}) == {}

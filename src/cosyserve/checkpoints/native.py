@@ -17,7 +17,16 @@ from safetensors.torch import save_file
 
 from cosyserve.checkpoints.config_data import as_checkpoint_error, from_json, short_repr, to_json
 from cosyserve.checkpoints.folder import written_whole
-from cosyserve.checkpoints.parts import MODULES, Parts, State, check, check_finite, shapes
+from cosyserve.checkpoints.parts import (
+    MODULES,
+    SPEAKERS,
+    Parts,
+    State,
+    check,
+    check_finite,
+    shapes,
+    voice_files,
+)
 from cosyserve.checkpoints.plain_files import read_json, read_tensors, reason, require_file
 from cosyserve.errors import CheckpointError
 from cosyserve.models.config import ModelConfig
@@ -65,8 +74,13 @@ def read(folder: Path, only: Collection[str] = tuple(MODULES)) -> Parts:
         sounds = folder / "pronouncer.safetensors"
         pronouncer = Pronouncer.load(sounds) if sounds.exists() else None
         tokenizer = TextTokenizer.from_json(folder / "tokenizer.json", pronouncer)
-    voices = tuple(sorted((folder / "voices").glob("*.safetensors")))
-    return Parts(config=config, states=states, onnx=onnx, tokenizer=tokenizer, voices=voices)
+    return Parts(
+        config=config,
+        states=states,
+        onnx=onnx,
+        tokenizer=tokenizer,
+        voices=voice_files(folder),
+    )
 
 
 def _config(file: Path) -> ModelConfig:
@@ -114,10 +128,10 @@ def _write(parts: Parts, folder: Path) -> None:
         parts.tokenizer.save(folder / "tokenizer.json")
         if parts.tokenizer.pronouncer is not None:
             parts.tokenizer.pronouncer.save(folder / "pronouncer.safetensors")
-    if parts.voices:
-        (folder / "voices").mkdir()
-        for voice in parts.voices:
-            shutil.copyfile(voice, folder / "voices" / voice.name)
+    for voice in parts.voices:
+        place = folder if voice.name == SPEAKERS else folder / "voices"
+        place.mkdir(exist_ok=True)
+        shutil.copyfile(voice, place / voice.name)
     config = {"format": FORMAT, "version": VERSION, "model": to_json(parts.config)}
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", "utf-8")
 

@@ -38,6 +38,7 @@ MODULES: dict[str, Callable[[Any], nn.Module]] = {
     "speaker_encoder": CamPlus,
 }
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+SPEAKERS = "spk2info.pt"  # the original's file of voices, in whichever folder it lies
 COUNTER = "num_batches_tracked"  # of batch norms: an integer that only training reads
 
 
@@ -101,6 +102,13 @@ class Parts:
             for name, state in self.states.items()
         }
         return replace(self, states=states)
+
+
+def voice_files(folder: Path) -> tuple[Path, ...]:
+    """The voices that lie in a model's folder: files in `voices/`, and a spk2info.pt."""
+    speakers = folder / SPEAKERS
+    files = sorted((folder / "voices").glob("*.safetensors"))
+    return (*files, speakers) if speakers.exists() else tuple(files)
 
 
 class SkipInit(TorchFunctionMode):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
 
@@ -26,8 +26,12 @@ def prepare(
     *,
     form: str = "native",
     progress: bool,
+    with_voices: Callable[[Parts], Parts] = lambda parts: parts,
 ) -> None:
-    """Writes `out`, or nothing. Every part is built once before, so that what is written loads."""
+    """Writes `out`, or nothing. Every part is built once before, so that what is written loads.
+
+    `with_voices` gives the parts the voices that are to be written with them.
+    """
     if form not in FORMS:
         raise CheckpointError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
     if dtype is not None and dtype not in DTYPES:
@@ -35,7 +39,7 @@ def prepare(
     if out.exists():
         raise CheckpointError(f"{out} exists already: remove it or choose another --out")
     folders = [_folder(source, progress) for source in sources]
-    parts = reduce(Parts.joined, map(published.read, folders))
+    parts = with_voices(reduce(Parts.joined, map(published.read, folders)))
     if dtype is not None:
         parts = parts.cast(getattr(torch, dtype))
     origin = ", ".join(sources)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from cosyserve.cli.common import note
 from cosyserve.cli.options import numbers
@@ -21,6 +22,22 @@ UNUSED = "Accepted for commands written for the original; it means nothing to Co
 class RunMode(StrEnum):
     OFFLINE = "offline"
     STREAMING = "streaming"
+
+
+class Truth(StrEnum):
+    TRUE = "True"
+    FALSE = "False"
+
+
+class CacheCommand(TyperCommand):
+    """A command whose --use-spk2info-cache may stand alone, which means True."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        flag, words = "--use-spk2info-cache", []
+        for word, following in zip(args, [*args[1:], "-"], strict=True):
+            alone = word == flag and following.startswith("-")
+            words += [word, Truth.TRUE] if alone else [word]
+        return super().parse_args(ctx, words)
 
 
 ReferenceAudio = Annotated[Path | None, typer.Option(help="A recording whose voice is to speak.")]
@@ -52,7 +69,7 @@ def client_http(
     )
 
 
-@client.command("grpc")
+@client.command("grpc", cls=CacheCommand)
 def client_grpc(
     server_addr: Annotated[str, typer.Option(help="The server's host.")] = "localhost",
     server_port: Annotated[int, typer.Option(help="The port of its gRPC side.")] = 8001,
@@ -74,8 +91,12 @@ def client_grpc(
         RunMode, typer.Option(help="Whether an answer comes whole or as a stream.")
     ] = RunMode.OFFLINE,
     use_spk2info_cache: Annotated[
-        bool, typer.Option(help="No recordings are sent: the server speaks in its own voice.")
-    ] = False,
+        Truth,
+        typer.Option(
+            case_sensitive=False,
+            help="No recordings are sent: the server speaks in its default voice.",
+        ),
+    ] = Truth.FALSE,
     timeout: Timeout = 200.0,
     log_interval: Annotated[int, typer.Option(help=UNUSED, hidden=True)] = 5,
     compute_wer: Annotated[bool, typer.Option("--compute-wer", help=UNUSED, hidden=True)] = False,
@@ -121,7 +142,7 @@ def client_grpc(
             "grpc",
             model_name,
             streaming=mode is RunMode.STREAMING,
-            recordings=not use_spk2info_cache,
+            recordings=use_spk2info_cache is Truth.FALSE,
             timeout=timeout,
         )
         for server in address or [f"{server_addr}:{server_port}"]

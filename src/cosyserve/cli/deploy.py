@@ -60,3 +60,20 @@ def triton(
     assert out
     settings = TritonSettings.of(set_ or (), model_dir=Settings.read(model=model).model)
     note.print(f"written: {out} ({', '.join(render(settings, out))})", soft_wrap=True)
+
+
+@deploy.command()
+def start(
+    repository: Annotated[Path, typer.Argument(help="A folder of `cosyserve deploy triton`.")],
+    options: Annotated[
+        list[str] | None, typer.Argument(help="Options of tritonserver, behind a --.")
+    ] = None,
+    http_port: Annotated[int, typer.Option(help="The port for HTTP.")] = 8000,
+    grpc_port: Annotated[int, typer.Option(help="The port for gRPC.")] = 8001,
+    metrics_port: Annotated[int, typer.Option(help="The port for metrics.")] = 8002,
+) -> None:
+    """Start a tritonserver on a repository, and anew whenever one of its processes dies."""
+    from cosyserve.triton.keeper import keep
+    from cosyserve.triton.process import Ports
+
+    keep(repository, Ports(http_port, grpc_port, metrics_port), options or ())

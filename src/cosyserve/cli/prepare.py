@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from cosyserve.cli.common import note
+from cosyserve.cli.common import note, stored_voices
+from cosyserve.cli.options import StoreOption
 from cosyserve.settings import Dtype
 
 
@@ -45,12 +46,27 @@ def prepare(
             "folders (TensorRT-LLM, vLLM, SGLang), or the original's vLLM."
         ),
     ] = Form.NATIVE,
+    default_voice: Annotated[
+        str, typer.Option(help="The voice that is its default: one of its own, or a stored one.")
+    ] = "",
+    voice_store: StoreOption = None,
 ) -> None:
     """Convert published models to a folder that loads in seconds, or the LM for another runtime.
 
-    Several sources are joined: a speech LM and a token2wav make one model.
+    Several sources are joined: a speech LM and a token2wav make one model. The speakers of a
+    spk2info.pt become its voices.
     """
-    from cosyserve.checkpoints import prepare as preparing
+    import tempfile
 
-    preparing.prepare(source, out, dtype, form=form, progress=note.is_terminal)
+    from cosyserve.checkpoints import prepare as preparing
+    from cosyserve.checkpoints.parts import Parts
+    from cosyserve.voices.prepared import with_voice_files
+
+    with tempfile.TemporaryDirectory(prefix="cosyserve-voices-") as folder:
+
+        def with_voices(parts: Parts) -> Parts:
+            return with_voice_files(parts, Path(folder), stored_voices(voice_store), default_voice)
+
+        progress = note.is_terminal
+        preparing.prepare(source, out, dtype, form=form, progress=progress, with_voices=with_voices)
     note.print(f"written: {out}")

@@ -17,9 +17,16 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from cosyserve.audio import AudioFormat, Encoder
 from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.cli.common import load_tts, note, stored_voices
-from cosyserve.cli.options import DeviceOption, DtypeOption, ModelOption, StoreOption
+from cosyserve.cli.options import (
+    DefaultVoiceOption,
+    DeviceOption,
+    DtypeOption,
+    ModelOption,
+    StoreOption,
+)
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Floats, Mode, Voice
 from cosyserve.errors import InputError
+from cosyserve.settings import Settings
 
 if TYPE_CHECKING:
     from cosyserve.engine.tts import TTS
@@ -68,6 +75,7 @@ def say(
         bool | None, typer.Option(help="The old spelling of --normalize.", hidden=True)
     ] = None,
     voice_store: StoreOption = None,
+    default_voice: DefaultVoiceOption = None,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
 ) -> None:
@@ -83,7 +91,7 @@ def say(
         options |= {"mode": Mode.INSTRUCT, "instruction": instruct}
     if source is not None:
         options |= {"mode": Mode.CONVERT, "source": _samples(source)}
-    speaker = _voice(tts, voice, voice_text, voice_store)
+    speaker = _voice(tts, voice, voice_text, voice_store, default_voice)
     started = time.perf_counter()
     with _sink(output) as sink:
         encoder = Encoder(kind, out_rate=rate)
@@ -103,22 +111,25 @@ def say(
     )
 
 
-def _voice(tts: TTS, voice: str | None, text: str, store: str | None) -> Voice | None:
+def _voice(
+    tts: TTS, voice: str | None, text: str, store: str | None, default_voice: str | None
+) -> Voice:
     """The voice of a file, of a recording with its text, or of a name."""
     from cosyserve.voices.file import load_voice
     from cosyserve.voices.library import VoiceLibrary
     from cosyserve.voices.shipped import describe
+    from cosyserve.voices.store import DEFAULT
 
-    if voice is None:
-        return None
-    file = Path(voice)
-    if file.suffix == ".safetensors" and file.exists():
+    file = Path(voice or DEFAULT)
+    if voice and file.suffix == ".safetensors" and file.exists():
         return load_voice(file)
-    if file.is_file():
+    if voice and file.is_file():
         return tts.voice(file, text)
     if len(file.parts) > 1 or file.suffix:
         raise InputError(f"{voice}: no such file")
-    return VoiceLibrary(stored_voices(store), lambda: describe(tts.model).voices).get(voice)
+    chosen = Settings.read(default_voice=default_voice).default_voice
+    shipped = describe(tts.model).voices
+    return VoiceLibrary(stored_voices(store), lambda: shipped, chosen).get(voice or DEFAULT)
 
 
 def _samples(file: Path) -> Floats:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cosyserve.cli.options import DtypeOption, ModelOption, StoreOption, setting
+from cosyserve.cli.options import DefaultVoiceOption, DtypeOption, ModelOption, StoreOption, setting
 from cosyserve.contracts import PromptForm
 from cosyserve.settings import ProfileName, Settings
 
@@ -20,6 +20,7 @@ def serve(
         setting("api_keys", help="A key that clients must send. The option may be repeated."),
     ] = None,
     voice_store: StoreOption = None,
+    default_voice: DefaultVoiceOption = None,
     device: Annotated[
         list[str] | None,
         setting("device", more="The option may be repeated: each device has a worker."),
@@ -55,6 +56,7 @@ def serve(
             host=host,
             port=port,
             voice_store=voice_store,
+            default_voice=default_voice,
             lm_device=lm_device,
             token2wav_device=token2wav_device,
             dtype=dtype,

@@ -10,6 +10,7 @@ import typer
 from cosyserve.cli.common import load_tts, note, stored_voices
 from cosyserve.cli.options import DeviceOption, ModelOption, StoreOption
 from cosyserve.contracts import TOKENS_PER_SECOND, Recording
+from cosyserve.errors import VoiceError
 
 voices = typer.Typer(no_args_is_help=True, help="Keep, list, show and remove voices.")
 
@@ -102,6 +103,8 @@ def voice_import(
     tokenizer = load_tts(model, "cpu").model.text_tokenizer if model else None
     store = stored_voices(voice_store)
     speakers = import_spk2info(file, tokenizer)
+    if not speakers:
+        raise VoiceError(f"{file}: holds no speaker")
     for name in speakers:
         check_name(name)
     for name, voice in speakers.items():

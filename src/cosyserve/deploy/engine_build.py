@@ -74,9 +74,20 @@ def run(plan: Sequence[Step], weights: str, *, force: bool, report: Callable[[st
 
 
 def _record(made: Sequence[Step], weights: str) -> dict[str, object]:
-    """What a folder depends on: every command so far, whichever Python runs it, and the weights."""
+    """What a folder depends on: every command so far, whichever Python runs it, the weights and the
+    GPU."""
     commands = [[Path(step.command[0]).name, *step.command[1:]] for step in made]
-    return {"weights": weights, "commands": commands}
+    return {"weights": weights, "commands": commands, "gpu": gpu_name()}
+
+
+def gpu_name() -> str:
+    """The name of this machine's first GPU; empty: it has none."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.split("\n")[0].strip()
 
 
 def _read_record(folder: Path) -> object:

@@ -127,6 +127,7 @@ def _token2wav(name: str, dit: bool, settings: TritonSettings) -> pb.ModelConfig
     return _python(
         model,
         settings,
+        device=settings.token2wav_device or settings.device,
         max_requests=settings.max_requests,
         stream_seconds=settings.stream_seconds,
         voice_cache_bytes=settings.voice_cache_bytes,
@@ -146,6 +147,7 @@ def _cosyvoice2(
         token2wav=token2wav,
         llm_tokenizer_dir=settings.llm_tokenizer_dir or settings.model_dir,
         voices=settings.voices,
+        default_voice=settings.default_voice,
         max_text_characters=settings.max_text_characters,
         max_requests=settings.max_requests,
         voice_cache_bytes=settings.voice_cache_bytes,
@@ -219,14 +221,8 @@ def _model(
 
 
 def _python(model: pb.ModelConfig, settings: TritonSettings, **parameters: Any) -> pb.ModelConfig:
-    _set(
-        model,
-        model_dir=settings.model_dir,
-        device=settings.device,
-        dtype=settings.dtype,
-        threads=settings.threads,
-        **parameters,
-    )
+    shared = ("model_dir", "device", "dtype", "threads")
+    _set(model, **{key: getattr(settings, key) for key in shared} | parameters)
     return model
 
 

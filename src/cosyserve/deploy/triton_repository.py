@@ -12,11 +12,15 @@ from google.protobuf import text_format
 from cosyserve.checkpoints import native, testmodel
 from cosyserve.checkpoints.folder import written_whole
 from cosyserve.checkpoints.load import model_folder
+from cosyserve.checkpoints.parts import Parts
 from cosyserve.deploy.triton_models import LLM_KEY_FILE, code, models
 from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import CheckpointError, InputError
 from cosyserve.models.config import DiTConfig
 from cosyserve.settings import Settings
+from cosyserve.voices.library import VoiceLibrary
+from cosyserve.voices.shipped import shipped_voices
+from cosyserve.voices.store import DEFAULT, open_store
 
 
 def render(settings: TritonSettings, out: Path) -> list[str]:
@@ -27,21 +31,13 @@ def render(settings: TritonSettings, out: Path) -> list[str]:
 
 def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
     voices = settings.voices or Settings.read().voices
+    parts = _parts(settings.model_dir)
+    model_dir = model_folder(settings.model_dir).absolute()
     if settings.model_dir == testmodel.NAME:
-        parts = testmodel.random_parts()
         # In the folder of a model Triton reads only what has a number for its name.
         owner = "tensorrt_llm" if settings.role == "lm" else "audio_tokenizer"
         native.write(parts, folder / owner / "weights")
         model_dir = out.absolute() / owner / "weights"
-    else:
-        source = model_folder(settings.model_dir)
-        if not native.is_native(source):
-            raise CheckpointError(
-                f"{source}: not a folder of `cosyserve prepare`; make one: "
-                f"`cosyserve prepare {source} --out DIR`"
-            )
-        parts = native.read(source, only=())
-        model_dir = source.absolute()
     config = parts.config
     dit = config.flow is not None and isinstance(config.flow.estimator, DiTConfig)
     settings = settings.model_copy(update={"model_dir": str(model_dir), "voices": voices})
@@ -51,7 +47,7 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
         "family": config.family,
         "fingerprint": config.fingerprint,
         "speech": str(config.speech).lower(),
-        "shipped_voices": ",".join(file.stem for file in parts.voices),
+        "shipped_voices": ",".join(_voices(parts, settings.default_voice)),
     }
     for name, model in configs.items():
         if name.startswith("cosyvoice2"):  # `TritonEngine` reads them
@@ -67,3 +63,29 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
         if model.backend == "python":
             (folder / name / "1" / "model.py").write_text(code(name))
     return sorted(configs)
+
+
+def check_default_voice(settings: TritonSettings) -> None:
+    """Refuses a default voice that is not there, where the server's voices are those seen here."""
+    if settings.default_voice:
+        shipped = shipped_voices(_parts(settings.model_dir))
+        store = open_store(settings.voices or Settings.read().voices)
+        VoiceLibrary(store, lambda: shipped, settings.default_voice)
+
+
+def _parts(model: str) -> Parts:
+    """The model without its weights; the test model, which has no folder, with them."""
+    if model == testmodel.NAME:
+        return testmodel.random_parts()
+    source = model_folder(model)
+    if not native.is_native(source):
+        raise CheckpointError(
+            f"{source}: not a folder of `cosyserve prepare`; make one: "
+            f"`cosyserve prepare {source} --out DIR`"
+        )
+    return native.read(source, only=())
+
+
+def _voices(parts: Parts, default_voice: str) -> list[str]:
+    """The names of the model's voices; `default` is among them if a request needn't bring one."""
+    return sorted(shipped_voices(parts).keys() | ({DEFAULT} if default_voice else set()))

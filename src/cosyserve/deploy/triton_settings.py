@@ -63,12 +63,15 @@ class TritonSettings(BaseModel):
     """Folder with another tokenizer.json; empty: model_dir."""
     voices: str = ""
     """Folder or Redis URL of voices; empty: where `cosyserve` keeps them."""
+    default_voice: str = ""
+    """The voice of requests that bring none; empty: the model's own (001 of a spk2info.pt)."""
     triton_backend: Literal["python", "tensorrtllm"] = "python"
     """Of tensorrt_llm: ours, or Triton's own, which needs an engine."""
     role: Literal["all", "lm", "token2wav"] = "all"
     """Which models the repository has: all, tensorrt_llm alone, or all but that."""
     grpc: str = "localhost:8001"
-    """Where tensorrt_llm is: the gRPC side of this server, or of the one with role=lm."""
+    """Where tensorrt_llm is: this server's gRPC side, which `cosyserve deploy start` knows itself;
+    with role=token2wav that of the server with role=lm."""
     decoupled_mode: Bool = True
     """Whether the main model streams; its alias does the other."""
     triton_max_batch_size: Int = Field(default=16, ge=1, le=1024)
@@ -93,6 +96,8 @@ class TritonSettings(BaseModel):
     """Requests that may wait for the speech LM."""
     device: str = "auto"
     """Where models compute: auto, cpu, cuda or cuda:N."""
+    token2wav_device: str = ""
+    """Where flow and vocoder compute; empty: as the others."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = "auto"
     """Precision of LM and flow."""
     threads: Int = Field(default=1, ge=0)

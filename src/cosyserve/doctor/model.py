@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cosyserve.doctor.finding import Finding
 from cosyserve.errors import CosyError
+
+if TYPE_CHECKING:
+    from cosyserve.checkpoints.parts import Parts
 
 
 def model_parts(name: str) -> list[Finding]:
@@ -28,8 +33,18 @@ def model_parts(name: str) -> list[Finding]:
         size = sum(t.numel() * t.element_size() for t in parts.states.get(part, {}).values())
         detail = f"{kind}, {size / 2**20:.0f} MiB" if size else kind or "not in the folder"
         findings.append(Finding(part, detail, bool(kind), "" if kind else _ADVICE[part]))
-    voices = ", ".join(file.stem for file in parts.voices) or "none shipped"
-    return [*findings, Finding("voices", voices)]
+    return [*findings, _voices(parts)]
+
+
+def _voices(parts: Parts) -> Finding:
+    from cosyserve.voices.library import NO_VOICE
+    from cosyserve.voices.shipped import named_voices
+
+    try:
+        names = ", ".join(named_voices(parts))
+    except CosyError as error:
+        return Finding("voices", "can't be read", False, str(error))
+    return Finding("voices", names or "none shipped", None, "" if names else NO_VOICE)
 
 
 _JOIN = "join another folder's with `cosyserve prepare DIR OTHER_DIR --out NATIVE`"

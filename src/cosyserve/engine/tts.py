@@ -24,9 +24,11 @@ from cosyserve.contracts import (
     Voice,
 )
 from cosyserve.engine.speak import speak
-from cosyserve.errors import InputError
+from cosyserve.errors import InputError, VoiceError
 from cosyserve.voices.enroll import enroll
-from cosyserve.voices.shipped import default_voice
+from cosyserve.voices.library import NO_VOICE
+from cosyserve.voices.shipped import describe
+from cosyserve.voices.store import DEFAULT
 
 
 class TTS:
@@ -86,8 +88,11 @@ class TTS:
 
     @property
     def default_voice(self) -> Voice:
-        """The model's own voice named `default`, or its first one, or a neutral preset."""
-        return default_voice(self.model)
+        """The model's own voice named `default`, or its first one."""
+        voices = describe(self.model).voices
+        if DEFAULT not in voices:
+            raise VoiceError(NO_VOICE)
+        return voices[DEFAULT]
 
 
 def load(model: str | Path = SHIPPED, *, device: str = "auto", dtype: str = "auto") -> TTS:

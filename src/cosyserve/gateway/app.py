@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from cosyserve.contracts import Engine
-from cosyserve.gateway import speech, status, voices
+from cosyserve.gateway import kserve, speech, status, voices
 from cosyserve.gateway.decoding import Decoder
 from cosyserve.gateway.errors import ErrorEnvelope, reraise
 from cosyserve.gateway.interpreter import Interpreter
@@ -28,7 +28,11 @@ from cosyserve.voices.store import VoiceStore
 
 
 def create_app(
-    engine: Engine, store: VoiceStore, limits: Limits, keys: Sequence[str] = ()
+    engine: Engine,
+    store: VoiceStore,
+    limits: Limits,
+    keys: Sequence[str] = (),
+    default_voice: str = "",
 ) -> FastAPI:
     """The application, with what its server must close in `app.state`: `gate` refuses new
     requests once it is closed, `connections` has the open WebSockets, `decoder` a child process."""
@@ -36,7 +40,7 @@ def create_app(
     connections = Connections(limits.connections)
     metrics = Metrics(engine)
     ledger = Ledger(metrics)
-    known_voices = KnownVoices(engine, store)
+    known_voices = KnownVoices(engine, store, default_voice)
     decoder = Decoder()
     learned_voices = LearnedVoices(limits.voice_cache_bytes)
     interpreter = Interpreter(engine, known_voices, learned_voices, decoder)
@@ -60,5 +64,6 @@ def create_app(
     app.include_router(speech.routes(engine, interpreter, limits))
     app.include_router(connection.routes(context, connections, metrics))
     app.include_router(voices.routes(engine, known_voices, decoder))
+    app.include_router(kserve.routes(engine, known_voices, learned_voices, limits))
     app.include_router(status.routes(engine, metrics, gate))
     return app

@@ -39,13 +39,14 @@ async def serve(
     port: int,
     limits: Limits,
     keys: Sequence[str] = (),
+    default_voice: str = "",
 ) -> None:
     """Serves until SIGTERM or SIGINT, then lets running requests finish and closes the engine."""
     logging.basicConfig(format="%(message)s")
     logging.getLogger("cosyserve").setLevel(logging.INFO)
     try:
         with listen(host, port, limits.seconds) as listener:
-            app = create_app(engine, store, limits, keys)
+            app = create_app(engine, store, limits, keys, default_voice)
             await Server(app, engine, limits).serve(sockets=[listener])
     finally:
         await engine.close()

@@ -12,7 +12,7 @@ from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.framing import open_framing
 from cosyserve.gateway.interpreter import Interpreter
 from cosyserve.gateway.limits import Limits
-from cosyserve.gateway.requests import OPENAPI_BODY, SpeechBody, read_speech
+from cosyserve.gateway.requests import OPENAPI_BODY, read_speech
 from cosyserve.gateway.response import SpeechResponse
 
 SPEECH: dict[int | str, dict[str, object]] = {
@@ -37,7 +37,7 @@ def routes(engine: Engine, interpreter: Interpreter, limits: Limits) -> APIRoute
         body = await read_speech(request)
         record = request.state.record
         record.characters = len(body.input)
-        _check_text(body, limits)
+        check_text(body.input, limits, "input")
         framing = await asyncio.to_thread(
             open_framing, body.stream_format, body.response_format, body.sample_rate
         )
@@ -47,13 +47,14 @@ def routes(engine: Engine, interpreter: Interpreter, limits: Limits) -> APIRoute
     return router
 
 
-def _check_text(body: SpeechBody, limits: Limits) -> None:
-    if len(body.input) > limits.input_characters:
+def check_text(text: str, limits: Limits, param: str) -> None:
+    """Refuses a text that is too long or empty; `param` is the field that it came in."""
+    if len(text) > limits.input_characters:
         raise Refusal(
             400,
-            f"input has {len(body.input)} characters; the limit is {limits.input_characters}",
+            f"{param} has {len(text)} characters; the limit is {limits.input_characters}",
             "input_too_long",
-            param="input",
+            param=param,
         )
-    if not body.input.strip():
-        raise Refusal(400, "input holds nothing to say", "invalid_value", param="input")
+    if not text.strip():
+        raise Refusal(400, f"{param} holds nothing to say", "invalid_value", param=param)

@@ -49,7 +49,7 @@ def routes(engine: Engine, voices: KnownVoices, decoder: Decoder) -> APIRouter:
     def details(name: str, voice: Voice) -> VoiceDetails:
         return VoiceDetails(
             id=name,
-            shipped=voices.is_shipped(name, voice),
+            shipped=voices.is_shipped(voice),
             language=voice.language,
             prompt_text=voice.prompt_text,
             prompt_seconds=len(voice.speech_tokens) / TOKENS_PER_SECOND,

@@ -23,10 +23,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.errors import CosyError
+from cosyserve.errors import CosyError, InputError
 
 READY_SECONDS = 300.0
 STOP_SECONDS = 30.0
+GRPC = "COSYSERVE_TRITON_GRPC"  # tells a server's models where its gRPC side is
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,22 @@ class Ports:
     http: int = 8000
     grpc: int = 8001
     metrics: int = 8002
+
+    def __post_init__(self) -> None:
+        for name, port in vars(self).items():
+            if not 1 <= port <= 65535:
+                raise InputError(f"--{name}-port must be 1..65535, got {port}")
+
+    def check_free(self) -> None:
+        """Refuses a port that somebody listens on, or that is given twice."""
+        with contextlib.ExitStack() as held:
+            for name, port in vars(self).items():
+                try:
+                    held.enter_context(socket.create_server(("", port)))
+                except OSError as error:
+                    raise InputError(
+                        f"port {port}: {error.strerror}; choose another with --{name}-port"
+                    ) from error
 
     @classmethod
     def free(cls) -> Ports:
@@ -56,6 +73,7 @@ class TritonProcess:
         self._scratch = tempfile.TemporaryDirectory(prefix="cosyserve-triton-")
         scratch = Path(self._scratch.name)
         command, env = _command(scratch)
+        env[GRPC] = f"localhost:{ports.grpc}"
         self.log = scratch / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

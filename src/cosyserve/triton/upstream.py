@@ -50,7 +50,7 @@ class ServedModel:
             family=values.get("family", "cosyvoice2"),
             fingerprint=values.get("fingerprint", ""),
             speech=values.get("speech", "true") == "true",
-            shipped_voices=tuple(filter(None, values.get("shipped_voices", "").split(","))),
+            shipped_voices=tuple(filter(None, values.get("shipped_voices", DEFAULT).split(","))),
             takes_voices={"voice", "options"} <= inputs,
         )
 
@@ -59,8 +59,7 @@ class ServedModel:
         """What a gateway knows of the model. Its voices are empty: only the server has them."""
         nothing = np.zeros(0, np.int32), np.zeros((0, MEL_BINS), np.float32), np.ones(1, np.float32)
         own = {
-            name: Voice("", *nothing, name=name, family=self.family)
-            for name in (DEFAULT, *self.shipped_voices)
+            name: Voice("", *nothing, name=name, family=self.family) for name in self.shipped_voices
         }
         return ModelInfo(self.name, self.family, self.fingerprint, self.speech, own)
 

@@ -29,7 +29,7 @@ def import_spk2info(file: Path, tokenizer: TextTokenizer | None) -> dict[str, Vo
         speakers = unpickle(file)
     except CheckpointError as error:
         raise VoiceError(f"{error}: not a speaker file") from error
-    if not isinstance(speakers, dict) or not speakers:
+    if not isinstance(speakers, dict):
         raise VoiceError(f"{file}: expected a dict of speakers")
     if not all(isinstance(name, str) for name in speakers):
         raise VoiceError(f"{file}: a speaker's name is no text")

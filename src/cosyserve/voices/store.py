@@ -19,7 +19,7 @@ from cosyserve.voices.folder import FolderShelf
 from cosyserve.voices.lru import ByteLRU
 from cosyserve.voices.redis import SCHEMES, RedisShelf
 
-DEFAULT = "default"  # always the model's own voice: nothing is kept under this name
+DEFAULT = "default"  # a setting or the model says whose it is: nothing is kept under this name
 NAME = re.compile(r"\w[\w.-]{0,63}")  # letters of any script: the original's voices are 中文女 etc.
 MAX_NAME_BYTES = 200  # file systems allow 255, suffixes included
 HEAD_BYTES = 16 << 10  # the header of nearly every voice file
@@ -110,7 +110,9 @@ def open_store(place: str, cache_bytes: int = VOICE_CACHE_BYTES) -> VoiceStore:
 def check_name(name: str) -> None:
     """Refuses what could leave a folder, or make a shell or a URL trip."""
     if name == DEFAULT:
-        raise VoiceError(f"'{DEFAULT}' is always the model's own voice: choose another name")
+        raise VoiceError(
+            f"'{DEFAULT}' is the voice that --default-voice or the model chooses: take another name"
+        )
     if not _is_name(name):
         raise VoiceError(_no_name(name))
 

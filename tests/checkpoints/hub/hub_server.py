@@ -22,6 +22,7 @@ PUBLISHED = {
     "cosyvoice2.yaml": b"llm: {}\n",
     "configuration.json": b"{}",
     "llm.pt": WEIGHTS,
+    "spk2info.pt": b"speakers",
     "campplus.onnx": b"onnx",
     "speech_tokenizer_v2.onnx": b"tokens",
     "CosyVoice-BlankEN/config.json": b'{"vocab_size": 1}',

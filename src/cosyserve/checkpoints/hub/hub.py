@@ -21,6 +21,7 @@ FILE_PATTERNS = (
     "*.json",  # with CosyVoice-BlankEN's; its model.safetensors is left out: llm.pt replaces it
     "*.txt",
     "llm.pt",
+    "spk2info.pt",
     "flow.pt",
     "hift.pt",
     "campplus.onnx",

@@ -16,7 +16,14 @@ from cosyserve.checkpoints import native
 from cosyserve.checkpoints.config_data import as_checkpoint_error, check_int, short_repr
 from cosyserve.checkpoints.onnx.encoders import load_speaker_encoder, load_speech_tokenizer
 from cosyserve.checkpoints.onnx.sizes import campplus_sizes, s3_sizes
-from cosyserve.checkpoints.parts import MODULES, Parts, State, check, check_finite
+from cosyserve.checkpoints.parts import (
+    MODULES,
+    Parts,
+    State,
+    check,
+    check_finite,
+    voice_files,
+)
 from cosyserve.checkpoints.plain_files import read_json, read_state, read_tensors, require_file
 from cosyserve.checkpoints.published import keys
 from cosyserve.checkpoints.published.config import ConfigReader, dit, flow, qwen, unet, vocoder
@@ -45,7 +52,9 @@ PROMPT_ENCODERS: dict[str, tuple[tuple[str, ...], Callable[[Path], Any], Callabl
 def read(folder: Path, only: Collection[str] = tuple(MODULES)) -> Parts:
     """Any folder that we know, native ones included, with the weights of the parts in `only`."""
     try:
-        return _read(folder, only).only(only)
+        if native.is_native(folder):
+            return native.read(folder, only)
+        return replace(_read(folder, only).only(only), voices=voice_files(folder))
     except OSError as error:
         raise CheckpointError(
             f"{error.filename or folder}: can't be read: {error.strerror}"
@@ -55,8 +64,6 @@ def read(folder: Path, only: Collection[str] = tuple(MODULES)) -> Parts:
 def _read(folder: Path, only: Collection[str]) -> Parts:
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder")
-    if native.is_native(folder):
-        return native.read(folder, only)
     if (folder / "cosyvoice2.yaml").exists():
         return _cosyvoice2(folder, with_lm="lm" in only)
     for name, why in REFUSED.items():

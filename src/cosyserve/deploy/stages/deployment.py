@@ -167,7 +167,7 @@ def cosyserve(*words: object) -> Command:
 def triton_server(repository: Path, ports: Ports, gpu: int) -> Server:
     """A tritonserver that is replaced when it loses a process."""
     argv = (
-        *("python", "-m", "cosyserve.triton.keeper", str(repository)),
+        *("cosyserve", "deploy", "start", str(repository)),
         *("--http-port", str(ports.http), "--grpc-port", str(ports.grpc)),
         *("--metrics-port", str(ports.metrics)),
     )

@@ -7,6 +7,7 @@ is not.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -27,13 +28,16 @@ from cosyserve.triton.models.base import AsyncTritonModel, Outputs, Request
 from cosyserve.triton.models.loading import load_parts
 from cosyserve.triton.models.voice_input import VoiceInput
 from cosyserve.triton.options import speech_request
+from cosyserve.triton.process import GRPC
 
 
 class TritonPythonModel(AsyncTritonModel):
     def prepare(self) -> None:
         model = load_parts(self.settings)
         cache_bytes = int(self.settings["voice_cache_bytes"])
-        self.voice_input = VoiceInput(model, self.settings["voices"], cache_bytes)
+        self.voice_input = VoiceInput(
+            model, self.settings["voices"], self.settings["default_voice"], cache_bytes
+        )
         assert model.config.flow
         lookahead = model.config.flow.encoder.lookahead
         token2wav = TritonToken2Wav(self.settings["token2wav"], lookahead, cache_bytes)
@@ -50,8 +54,9 @@ class TritonPythonModel(AsyncTritonModel):
             max_tokens=int(settings["llm_max_tokens"]),
         )
         if not settings["llm_url"]:
-            ours = settings["triton_backend"] == "python"
-            return TritonLM(settings["grpc"], None if ours else sampling)
+            ours, here = settings["triton_backend"] == "python", settings["role"] != "token2wav"
+            address = os.environ.get(GRPC, settings["grpc"]) if here else settings["grpc"]
+            return TritonLM(address, None if ours else sampling)
         key_file = settings["llm_key_file"]
         server = LLMServer(
             settings["llm_url"],

@@ -10,7 +10,7 @@ import numpy as np
 from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import MAX_SPEED, MIN_SPEED, Recording, Voice
-from cosyserve.errors import InputError
+from cosyserve.errors import InputError, VoiceError
 from cosyserve.triton import vocabulary
 from cosyserve.triton.models.base import Request
 from cosyserve.triton.streams import stream_key
@@ -18,7 +18,9 @@ from cosyserve.voices import file as voice_file
 from cosyserve.voices.enroll import enroll
 from cosyserve.voices.fits import check_fits
 from cosyserve.voices.learned import LearnedVoices
+from cosyserve.voices.library import NO_VOICE
 from cosyserve.voices.shipped import describe
+from cosyserve.voices.store import DEFAULT
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class InputReader:
 
     def __init__(self, model: Model, cache_bytes: int) -> None:
         self._model = model
-        self._default = describe(model).voices["default"]
+        self._default = describe(model).voices.get(DEFAULT)
         self._learned = LearnedVoices(cache_bytes)
 
     async def read(self, request: Request) -> Token2WavInput:
@@ -75,6 +77,8 @@ class InputReader:
             )
         tokens = request.array("prompt_speech_tokens")
         if tokens is None:
+            if self._default is None:
+                raise VoiceError(NO_VOICE)
             return self._default
         return self._fitting(
             Voice(

@@ -23,20 +23,20 @@ from cosyserve.voices.store import DEFAULT, open_store
 class VoiceInput:
     """Reads the voices of requests; remembers those that came as recordings."""
 
-    def __init__(self, model: Model, store: str, cache_bytes: int) -> None:
+    def __init__(self, model: Model, store: str, default_voice: str, cache_bytes: int) -> None:
         self._model = model
         shipped = describe(model).voices
-        self._library = VoiceLibrary(open_store(store), lambda: shipped)
+        self._library = VoiceLibrary(open_store(store), lambda: shipped, default_voice)
         self._learned = LearnedVoices(cache_bytes)
 
     async def read(self, request: Request) -> Voice:
-        """A voice file, a recording, a voice of the store, or else the model's own."""
+        """A voice file, a recording, a voice by its name, or else the voice `default`."""
         if (packed := request.array("voice")) is not None:
             return voice_file.from_bytes(packed.tobytes(), "voice")
         wave = request.wave()
         if wave is None:
             name = request.text("voice_id") or DEFAULT
-            if name == DEFAULT:  # of the model: no store is asked
+            if name == DEFAULT:  # no store is asked
                 return self._library.get(name)
             return await asyncio.to_thread(self._library.get, name)
         text = request.text("reference_text")

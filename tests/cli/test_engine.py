@@ -12,6 +12,7 @@ import pytest
 from cosyserve.cli import main
 from cosyserve.cli.engine import EngineDtype, GemmPlugin, WeightOnly
 from cosyserve.deploy.engine_options import DTYPES, PRECISIONS
+from tests.deploy.test_engine_source import changed
 
 PLACES = ("--output-dir", "checkpoint", "--engine-dir", "engine")
 Command = Callable[..., tuple[str, str]]
@@ -72,14 +73,25 @@ def test_options_of_the_conversion_are_passed_on(llm: Command, words: str) -> No
     assert convert[7:] == words.split()
 
 
+def test_options_of_quantized_weights_are_passed_on(
+    llm: Command, tmp_path: Path, hugging_face_lm_folder: Path
+) -> None:
+    (tmp_path / "lm").unlink()
+    stored = {"quant_method": "gptq", "group_size": 64}
+    changed(hugging_face_lm_folder, tmp_path / "lm", quantization_config=stored)
+    words = ["--use-weight-only", "--weight-only-precision", "int4_gptq", "--per-group"]
+    convert, *_ = commands(llm("--dry-run", *words, "--group-size", "64")[0])
+    assert convert[7:] == [*words, "--group-size", "64"]
+
+
 def test_options_of_build_and_sentence_are_passed_on(llm: Command) -> None:
     words = ["--max-batch-size", "64", "--max-num-tokens", "4096", "--gemm-plugin", "disable"]
-    said = ["--text", "Say it.", "--speak", "model", "-o", "out.wav"]
+    said = ["--text", "Say it.", "--speak", "lm", "-o", "out.wav"]
     _, build, say = commands(llm("--dry-run", *words, *said)[0])
     assert build[5:] == (
         ["--max_batch_size", "64", "--max_num_tokens", "4096", "--gemm_plugin", "disable"]
     )
-    assert say[-6:] == ["--text", "Say it.", "--speak", "model", "--output", "out.wav"]
+    assert say[-6:] == ["--text", "Say it.", "--speak", "lm", "--output", "out.wav"]
 
 
 def test_nonsense_is_one_line(llm: Command) -> None:

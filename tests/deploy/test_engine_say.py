@@ -61,6 +61,7 @@ def test_tokens_become_audible(tmp_path: Path) -> None:
         (SayOptions(speak=Path("m")), "belong together"),
         (SayOptions(output=Path("out.wav")), "belong together"),
         (SayOptions(speak=Path("m"), output=Path("out.mp3")), "out.mp3: a wav file"),
+        (SayOptions(speak=Path("m"), output=Path("out.wav")), "--speak m: no such folder"),
     ],
 )
 def test_options_that_make_no_sense(options: SayOptions, complaint: str) -> None:

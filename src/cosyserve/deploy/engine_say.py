@@ -40,6 +40,8 @@ class SayOptions:
             raise InputError("--speak MODEL_DIR and -o FILE.wav belong together")
         if self.output is not None and self.output.suffix != ".wav":
             raise InputError(f"{self.output}: a wav file is written: call it so")
+        if self.speak is not None and not self.speak.is_dir():
+            raise InputError(f"--speak {self.speak}: no such folder")
 
     def arguments(self) -> list[str]:
         words = ["--text", self.text]

@@ -23,7 +23,8 @@ OTHERS = {
     ("bench load", "model"),
     ("prepare", "dtype"),
     ("prepare", "default_voice"),
-    ("deploy", "dtype"),
+    ("deploy engine llm", "dtype"),
+    ("deploy plan", "model"),
 }
 
 

@@ -8,7 +8,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cosyserve.deploy.triton_here import OF_THE_GATEWAY, PASSED, REFUSED, settings_here
+from cosyserve.deploy.triton_here import (
+    OF_AN_LLM_SERVER,
+    OF_THE_GATEWAY,
+    PASSED,
+    REFUSED,
+    settings_here,
+)
 from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
@@ -24,19 +30,25 @@ VALUES = {  # other than the defaults
     "max_connections": "1023",
     **dict.fromkeys(("model", "home", "voice_store", "default_voice", "host", "api_keys"), "x"),
     **dict.fromkeys(("device", "lm_device", "token2wav_device"), "cuda:1"),
+    **dict.fromkeys(("llm_temperature", "llm_top_p", "llm_repetition_penalty"), "0.5"),
+    **dict.fromkeys(("llm_model", "llm_api_key"), "x"),
+    "llm_url": "http://other/v1",
+    "llm_prompt": "chat",
 }
 
 
 def test_every_setting_is_passed_or_the_gateways_or_refused() -> None:
-    names = [*PASSED, *OF_THE_GATEWAY, *REFUSED]
+    names = [*PASSED, *OF_AN_LLM_SERVER, *OF_THE_GATEWAY, *REFUSED]
     assert sorted(names) == sorted(Settings.model_fields)
-    assert set(PASSED.values()) <= TritonSettings.model_fields.keys()
+    assert {*PASSED.values(), *OF_AN_LLM_SERVER} <= TritonSettings.model_fields.keys()
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
 @pytest.mark.parametrize("place", ["option", "variable"])
 def test_no_setting_is_ignored(name: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COSYSERVE_MODEL", raising=False)
+    if name in OF_AN_LLM_SERVER:
+        monkeypatch.setenv("COSYSERVE_LLM_URL", "http://one/v1")
     plain = settings_here(Settings.read(), ONE)
     value = VALUES.get(name, "1024")
     if place == "option":
@@ -53,9 +65,10 @@ def test_no_setting_is_ignored(name: str, place: str, monkeypatch: pytest.Monkey
         return
     found = settings_here(settings, devices)
     changed = {key for key in plain.model_dump() if getattr(found, key) != getattr(plain, key)}
-    assert changed == ({PASSED[name]} if name in PASSED else set())
-    if name in PASSED:
-        assert value in str(getattr(found, PASSED[name]))
+    passed = PASSED | {name: name for name in OF_AN_LLM_SERVER}
+    assert changed == ({passed[name]} if name in passed else set())
+    if name in passed:
+        assert value in str(getattr(found, passed[name]))
 
 
 def test_defaults_that_mean_the_same_stay_the_repositorys() -> None:

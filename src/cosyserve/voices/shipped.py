@@ -16,6 +16,7 @@ from cosyserve.models.config import ModelConfig
 from cosyserve.text import TextTokenizer
 from cosyserve.voices.file import load_voice
 from cosyserve.voices.fits import check_fits
+from cosyserve.voices.library import NO_VOICE
 from cosyserve.voices.spk2info import import_spk2info
 from cosyserve.voices.store import DEFAULT, check_name
 
@@ -35,6 +36,14 @@ def describe(model: Model) -> ModelInfo:
         voices=_with_default(_read(model.voices, model.text_tokenizer, config), config),
         takes_pieces=config.takes_pieces,
     )
+
+
+def default_voice(model: Model) -> Voice:
+    """The model's own voice `default`."""
+    voice = describe(model).voices.get(DEFAULT)
+    if voice is None:
+        raise VoiceError(NO_VOICE)
+    return voice
 
 
 def shipped_voices(parts: Parts) -> dict[str, Voice]:

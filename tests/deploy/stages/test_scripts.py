@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,7 @@ def test_the_docs_have_the_dry_run(flow: str, llm: str) -> None:
     deployment = Deployment(
         Path("."), flow, llm, reference_audio=Path("me.wav"), reference_text="What I say."
     )
-    blocks = re.findall(r"```text\n(.*?)\n```", DOCS.read_text("utf-8"), re.DOTALL)
-    assert transcript(deployment) in blocks
+    assert textwrap.indent(transcript(deployment), "    ") in DOCS.read_text("utf-8")
 
 
 @pytest.mark.parametrize(("flow", "last"), [("unet", 6), ("dit", 8)])

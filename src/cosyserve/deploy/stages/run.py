@@ -26,6 +26,7 @@ READY_SECONDS = 600.0
 STOP_SECONDS = 40.0
 
 Say = Callable[[str], None]
+Started = tuple[Server, subprocess.Popen[bytes]]
 
 
 class StageRecord:
@@ -91,8 +92,7 @@ def run(stages: Sequence[Stage], folder: Path, say: Say) -> None:
             if stage.makes:
                 record.add(stage)
         if stages and stages[-1].serves:
-            say("serving until Ctrl-C")
-            _stay(servers)
+            _stay(servers, say)
 
 
 def _check(stage: Stage) -> None:
@@ -129,7 +129,7 @@ def _execute(command: Command, stage: Stage) -> None:
         )
 
 
-def _start(server: Server, folder: Path) -> tuple[Server, subprocess.Popen[bytes]]:
+def _start(server: Server, folder: Path) -> Started:
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
     if answers(server.ready_url):
@@ -156,14 +156,17 @@ def _wait_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _servers() -> Iterator[list[tuple[Server, subprocess.Popen[bytes]]]]:
+def _servers() -> Iterator[list[Started]]:
     """Servers that are ended with the block, whatever ends it."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    servers: list[tuple[Server, subprocess.Popen[bytes]]] = []
+    signals = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.getsignal(number) for number in signals]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    servers: list[Started] = []
     try:
         yield servers
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in signals:
+            signal.signal(number, signal.SIG_IGN)
         for _, process in servers:
             process.terminate()
         for _, process in servers:
@@ -171,16 +174,17 @@ def _servers() -> Iterator[list[tuple[Server, subprocess.Popen[bytes]]]]:
                 process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
 
 
-def _stay(servers: Sequence[tuple[Server, subprocess.Popen[bytes]]]) -> None:
+def _stay(servers: Sequence[Started], say: Say) -> None:
     """Until one of them ends, or a signal ends us."""
     over = threading.Event()
-    while all(process.poll() is None for _, process in servers):
-        try:
-            over.wait(0.5)
-        except KeyboardInterrupt:
-            return
-    ended = next(server for server, process in servers if process.poll() is not None)
-    raise CosyError(f"{ended} has ended: see the folder `logs`")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: over.set())
+    say("serving until Ctrl-C")
+    while not over.wait(0.5):
+        for server, process in servers:
+            if process.poll() is not None:
+                raise CosyError(f"{server} has ended: see the folder `logs`")

@@ -142,6 +142,8 @@ class TritonLM:
             inputs["temperature"] = np.array([sampling.temperature], np.float32)
             inputs["repetition_penalty"] = np.array([sampling.repetition_penalty], np.float32)
             inputs["end_id"] = inputs["pad_id"] = np.array([vocabulary.END], np.int32)
+            # as later versions of the backend call them
+            inputs |= {"min_tokens": inputs["min_length"], "seed": inputs["random_seed"]}
         return {name: array[None] for name, array in inputs.items()}
 
 

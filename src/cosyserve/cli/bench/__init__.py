@@ -7,10 +7,10 @@ import typer
 from cosyserve.cli.bench.load import load
 from cosyserve.cli.bench.offline import offline
 from cosyserve.cli.bench.tokens import tokens
-from cosyserve.cli.client import client_grpc
+from cosyserve.cli.client import CacheCommand, client_grpc
 
 bench = typer.Typer(no_args_is_help=True, help="Measure servers and models.")
 bench.command("load")(load)
-bench.command("triton")(client_grpc)
+bench.command("triton", cls=CacheCommand)(client_grpc)
 bench.command("offline")(offline)
 bench.command("tokens")(tokens)

@@ -74,6 +74,13 @@ def run(
             "by default the original's dataset, from Hugging Face."
         ),
     ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            help="The speech tokens of stage 6 of dit, as `cosyserve bench tokens` reads them; "
+            "by default those of that dataset."
+        ),
+    ] = None,
     num_tasks: Annotated[int, typer.Option(min=1, help="Requests at once in a benchmark.")] = 4,
     mode: Annotated[
         BenchMode, typer.Option(help="Whether answers of the gRPC benchmark stream.")
@@ -117,20 +124,21 @@ def run(
         folder,
         flow.value,
         llm.value,
-        hub.value,
-        trt_dtype,
-        tuple(set_ or ()),
-        reference_audio,
-        reference_text,
-        target_text or SENTENCE,
-        manifest,
-        num_tasks,
-        mode.value,
-        use_spk2info_cache,
-        tuple(batch_size or (16, 8, 4, 2, 1)),
-        gpus,
-        instances_per_gpu,
-        Ports(*given) if given else None,
+        hub=hub.value,
+        trt_dtype=trt_dtype,
+        settings=tuple(set_ or ()),
+        reference_audio=reference_audio,
+        reference_text=reference_text,
+        target_text=target_text or SENTENCE,
+        manifest=manifest,
+        tokens=tokens,
+        num_tasks=num_tasks,
+        mode=mode.value,
+        use_spk2info_cache=use_spk2info_cache,
+        batch_sizes=tuple(batch_size or (16, 8, 4, 2, 1)),
+        gpus=gpus,
+        instances_per_gpu=instances_per_gpu,
+        first_ports=Ports(*given) if given else None,
     )
     stages = chosen(deployment, stage, stop_stage)
     if dry_run:

@@ -24,6 +24,7 @@ TOKEN2WAV_NAME = "stepfun-ai/Step-Audio-2-mini/token2wav"
 SPK2INFO_URL = (
     "https://raw.githubusercontent.com/qi-hua/async_cosyvoice/main/CosyVoice2-0.5B/spk2info.pt"
 )
+DATASET = ("--huggingface-dataset", "yuekai/seed_tts_cosy2", "--split-name", "wenetspeech4tts")
 SENTENCE = "It is good to hear from you, after such a long time."
 
 
@@ -40,7 +41,8 @@ class Deployment:
     reference_audio: Path | None = None
     reference_text: str = ""
     target_text: str = SENTENCE
-    manifest: Path | None = None  # None: the original's dataset, from Hugging Face
+    manifest: Path | None = None  # of texts; None: the original's dataset, from Hugging Face
+    tokens: Path | None = None  # a file of speech tokens; None: those of that dataset
     num_tasks: int = 4
     mode: Literal["streaming", "offline"] = "streaming"
     use_spk2info_cache: bool = False
@@ -131,10 +133,7 @@ class Deployment:
 
     def texts(self) -> Sequence[object]:
         """The options that say what is spoken in a benchmark."""
-        if self.manifest is not None:
-            return ("--manifest-path", self.manifest)
-        dataset = "yuekai/seed_tts_cosy2"
-        return ("--huggingface-dataset", dataset, "--split-name", "wenetspeech4tts")
+        return DATASET if self.manifest is None else ("--manifest-path", self.manifest)
 
     def _reference(self) -> Sequence[object]:
         if self.reference_audio is None:
@@ -148,6 +147,11 @@ class Deployment:
         if self.manifest is None:
             return ()
         return (path_needed(self.manifest, "give --manifest another file"),)
+
+    def needs_of_tokens(self) -> tuple[Need, ...]:
+        if self.tokens is None:
+            return ()
+        return (path_needed(self.tokens, "give --tokens another file"),)
 
     def needs_of_voice(self) -> tuple[Need, ...]:
         """A published model has no voice of its own."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cosyserve.deploy.stages import either_flow
 from cosyserve.deploy.stages.deployment import (
+    DATASET,
     Deployment,
     cosyserve,
     ready_url,
@@ -116,12 +117,13 @@ def _standalone(deployment: Deployment) -> Stage:
     }
     commands = tuple(
         cosyserve(
-            *("bench", "tokens", "--model", deployment.native, *way, *deployment.texts()),
+            *("bench", "tokens", *([deployment.tokens] if deployment.tokens else DATASET)),
+            *("--model", deployment.native, *way),
             *("--output-dir", deployment.log_folder("tokens", name)),
         )
         for name, way in ways.items()
     )
-    needs = (*either_flow.repository_needs(deployment), *deployment.needs_of_texts())
+    needs = (*either_flow.repository_needs(deployment), *deployment.needs_of_tokens())
     return Stage(6, "standalone token2wav", commands, needs)
 
 
@@ -145,8 +147,7 @@ def _spread(deployment: Deployment) -> Stage:
         triton_server(repository, ports, gpu=1 + number // deployment.instances_per_gpu)
         for number, ports in enumerate(spread_ports(deployment))
     ]
-    title = f"LLM on GPU 0, token2wav on GPUs 1 to {deployment.gpus}"
-    return Stage(SPREAD, title, (lm, *servers), tuple(needs))
+    return Stage(SPREAD, "LLM on GPU 0, token2wav on others", (lm, *servers), tuple(needs))
 
 
 def _spread_benchmark(deployment: Deployment) -> Stage:
@@ -162,4 +163,4 @@ def _spread_benchmark(deployment: Deployment) -> Stage:
     )
     advice = f"start them in another terminal, with --stage {SPREAD} --stop-stage {SPREAD}"
     needs = (*(answer_needed(ready_url(s), advice) for s in servers), *deployment.needs_of_texts())
-    return Stage(8, f"benchmark over 1 to {deployment.gpus} GPUs", (command,), needs)
+    return Stage(8, "benchmark over GPUs and tasks", (command,), needs)

@@ -102,9 +102,9 @@ def test_names_that_could_leave_the_folder(name: str, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_default_is_the_models_own(store: VoiceStore) -> None:
+def test_nothing_is_kept_as_default(store: VoiceStore) -> None:
     for keep in (store.put, store.add):
-        with pytest.raises(VoiceError, match="always the model's own"):
+        with pytest.raises(VoiceError, match="--default-voice or the model"):
             keep("default", VOICE)
     for look in (store.get, store.remove):
         with pytest.raises(MissingVoiceError):

@@ -50,8 +50,9 @@ class Ports:
                 try:
                     held.enter_context(socket.create_server(("", port)))
                 except OSError as error:
+                    reason = os.strerror(error.errno or 0)
                     raise InputError(
-                        f"port {port}: {error.strerror}; choose another with --{name}-port"
+                        f"port {port}: {reason}; choose another with --{name}-port"
                     ) from error
 
     @classmethod

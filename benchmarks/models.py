@@ -210,7 +210,7 @@ def peak():
     return next(int(l.split()[1]) for l in lines if l.startswith("VmHWM")) * 1024
 before = peak()
 loaded = load_folder(__import__("pathlib").Path(sys.argv[1]))
-total = sum(float(p.sum()) for part in (loaded.flow, loaded.vocoder) for p in part.parameters())
+total = sum(float(p.sum()) for part in loaded.need_token2wav() for p in part.parameters())
 print(peak() - before)
 """
 

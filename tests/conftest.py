@@ -38,6 +38,7 @@ TIERS = {
     "triton": (
         "triton/",
         "deploy/test_triton_here.py",
+        "deploy/stages/test_for_real.py",
         "bench/test_triton.py",
         "bench/test_triton_sweep.py",
     ),

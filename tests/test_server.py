@@ -7,6 +7,7 @@ import pytest
 from cosyserve import server
 from cosyserve.backends.llm_server import LLMServer
 from cosyserve.contracts import LLMSampling
+from cosyserve.deploy.triton_here import settings_here
 from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import InputError
 from cosyserve.server import worker_options
@@ -15,9 +16,9 @@ from cosyserve.settings import Settings
 PAIR = {"lm_device": "cuda:0", "token2wav_device": "cuda:1"}
 
 
-def devices(settings: Settings, *devices: str) -> list[tuple[str, str]]:
+def devices(settings: Settings, *devices: str) -> list[tuple[str, tuple[str, ...]]]:
     options = worker_options(settings, devices)
-    return [(option.device, option.token2wav_device) for option in options]
+    return [(option.device, option.token2wav_devices) for option in options]
 
 
 @pytest.fixture
@@ -27,18 +28,20 @@ def pair_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_device_has_a_worker() -> None:
-    assert devices(Settings.read()) == [("auto", "")]
-    assert devices(Settings.read(), "cpu", "cuda:1") == [("cpu", ""), ("cuda:1", "")]
+    assert devices(Settings.read()) == [("auto", ())]
+    assert devices(Settings.read(), "cpu", "cuda:1") == [("cpu", ()), ("cuda:1", ())]
 
 
 def test_two_devices_for_one_model() -> None:
-    assert devices(Settings.read(**PAIR)) == [("cuda:0", "cuda:1")]
+    assert devices(Settings.read(**PAIR)) == [("cuda:0", ("cuda:1",))]
+    several = PAIR | {"token2wav_device": "cuda:1, cuda:2,cuda:3"}
+    assert devices(Settings.read(**several)) == [("cuda:0", ("cuda:1", "cuda:2", "cuda:3"))]
 
 
 @pytest.mark.usefixtures("pair_in_the_environment")
 def test_devices_of_the_command_line_go_before_a_pair_of_the_environment() -> None:
-    assert devices(Settings.read()) == [("cuda:0", "cuda:1")]
-    assert devices(Settings.read(), "cpu") == [("cpu", "")]
+    assert devices(Settings.read()) == [("cuda:0", ("cuda:1",))]
+    assert devices(Settings.read(), "cpu") == [("cpu", ())]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +99,7 @@ def test_an_llm_server_is_asked_as_the_settings_say(monkeypatch: pytest.MonkeyPa
         between_seconds=4,
     )
     assert "secret" not in repr(options)
-    knobs = TritonSettings.of([], **server._llm_knobs(settings))
+    knobs = settings_here(settings, [("auto", "")])
     assert (knobs.llm_url, knobs.llm_prompt, knobs.llm_api_key) == (URL, "chat", "secret")
     assert (knobs.llm_top_k, knobs.llm_max_tokens, knobs.llm_first_seconds) == (40, 500, 3)
     assert "secret" not in repr(knobs)

@@ -61,7 +61,7 @@ def serve(
 
 def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOptions]:
     """The options of each worker on this machine."""
-    lm_device, token2wav_device = _split_devices(settings, devices)
+    lm_device, token2wav_devices = _split_devices(settings, devices)
     llm = llm_server(settings)
     if llm and lm_device:
         raise InputError("with --llm-url the LM runs elsewhere: give --device, and no --lm-device")
@@ -76,7 +76,7 @@ def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOpt
             waiting=settings.waiting,
             max_wait=settings.max_wait_seconds,
             voice_cache_bytes=settings.voice_cache_bytes,
-            token2wav_device=token2wav_device,
+            token2wav_devices=token2wav_devices,
             llm=llm,
         )
         for device in devices or [lm_device or settings.device]
@@ -107,11 +107,12 @@ def llm_server(settings: Settings) -> LLMServer | None:
     )
 
 
-def _split_devices(settings: Settings, devices: Sequence[str]) -> tuple[str, str]:
-    """The devices of LM and token2wav where they run apart, else two empty texts."""
-    lm, token2wav = settings.lm_device, settings.token2wav_device
+def _split_devices(settings: Settings, devices: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The device of the LM and those of token2wav where they run apart, else nothing."""
+    lm, several = settings.lm_device, settings.token2wav_device.split(",")
+    token2wav = tuple(name.strip() for name in several if name.strip())
     if devices and not settings.options & {"lm_device", "token2wav_device"}:
-        return "", ""  # the command line goes before the environment
+        return "", ()  # the command line goes before the environment
     if bool(lm) != bool(token2wav) or (lm and devices):
         raise InputError("give --lm-device and --token2wav-device together, and no --device")
     return lm, token2wav
@@ -143,7 +144,7 @@ def _triton_address(
         return
     from cosyserve.deploy.triton_here import settings_here, triton_here
 
-    devices = [(worker.device, worker.token2wav_device) for worker in workers]
+    devices = [(worker.device, ",".join(worker.token2wav_devices)) for worker in workers]
     with triton_here(settings_here(settings, devices, triton_settings)) as address:
         yield address
 

@@ -64,7 +64,8 @@ class Settings(BaseSettings):
     lm_device: str = ""
     """The device of the LM, if flow and vocoder have one of their own."""
     token2wav_device: str = ""
-    """The device of flow and vocoder, if the LM has one of its own."""
+    """The devices of flow and vocoder, separated by commas, if the LM has one of its own; a request
+    goes to the device with the fewest."""
     dtype: Dtype = Dtype.AUTO
     """The precision of LM and flow: `auto` (`bfloat16` on a GPU, on a CPU as stored), `float32`,
     `bfloat16`, `float16` or `int8` (for a GPU: `bfloat16`, with the LM's weights in eight bits

@@ -122,7 +122,7 @@ def request(name: str, tokens: int, stream: bool = True) -> SpeechRequest:
     return SpeechRequest(f"{name}:{tokens}", VOICE, stream=stream)
 
 
-def plan(asked: SpeechRequest, read: Reader = read_numbers) -> list[Utterance]:
+def plan(asked: SpeechRequest, read: Reader = read_numbers, device: int = 0) -> list[Utterance]:
     """'name:tokens' becomes one utterance per '+' of so many tokens."""
     assert isinstance(asked.text, str)
     name, _, sizes = asked.text.partition(":")
@@ -154,5 +154,5 @@ def mock_scheduler(
     slots: int = 4, waiting: int = 8
 ) -> tuple[Scheduler, HummingToken2Wav, CountingLM, Clock]:
     lm, token2wav, clock = CountingLM(slots), HummingToken2Wav(), Clock()
-    scheduler = Scheduler(lm, token2wav, plan, slots=slots, max_waiting=waiting, clock=clock)
+    scheduler = Scheduler(lm, [token2wav], plan, slots=slots, max_waiting=waiting, clock=clock)
     return scheduler, token2wav, lm, clock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import torch
@@ -26,24 +26,24 @@ def load_model(
     model: str | Path = SHIPPED,
     *,
     device: str = "auto",
-    token2wav_device: str = "",
+    token2wav_devices: Sequence[str] = (),
     dtype: str = "auto",
     only: Collection[str] | None = None,
 ) -> Model:
     """Loads `model`: a folder, `nano` or `test`; perhaps the weights of `only` some parts.
 
-    Flow and vocoder may have a device of their own.
+    Flow and vocoder may have devices of their own.
     """
-    devices = _device(device), _device(token2wav_device or device)
-    if any(place.type == "cpu" for place in devices):
+    place, token2wav = _device(device), [_device(name) for name in token2wav_devices]
+    if any(each.type == "cpu" for each in (place, *token2wav)):
         os.environ.setdefault(*CONVOLUTIONS)
     if str(model) == testmodel.NAME:
         parts = testmodel.random_parts()
-        return assemble(parts if only is None else parts.only(only), *devices)
+        return assemble(parts if only is None else parts.only(only), place, token2wav)
     if dtype not in ("auto", "float32", "bfloat16", "float16", "int8"):
         raise InputError(f"dtype must be auto, float32, bfloat16, float16 or int8, got {dtype!r}")
     precision = None if dtype == "auto" else getattr(torch, dtype)
-    return load_folder(model_folder(model), devices[0], precision, only, devices[1])
+    return load_folder(model_folder(model), place, precision, only, token2wav)
 
 
 def model_folder(model: str | Path) -> Path:
@@ -56,7 +56,7 @@ def load_folder(
     device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
     only: Collection[str] | None = None,
-    token2wav_device: torch.device | str | None = None,
+    token2wav_devices: Sequence[torch.device | str] = (),
 ) -> Model:
     """Loads a native or a published folder, perhaps the weights of `only` some parts.
 
@@ -72,7 +72,7 @@ def load_folder(
     if eight_bits or (dtype is None and (on_gpu or torch.float16 in stored)):
         dtype = torch.bfloat16 if on_gpu else torch.float32
     model = assemble(
-        parts if dtype is None else parts.cast(dtype), device, token2wav_device, str(folder)
+        parts if dtype is None else parts.cast(dtype), device, token2wav_devices, str(folder)
     )
     if model.lm:
         model.lm.eight_bits = eight_bits

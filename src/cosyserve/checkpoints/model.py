@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,8 +37,7 @@ class Model:
     config: ModelConfig
     device: torch.device
     lm: SpeechLM | None
-    flow: Flow | None
-    vocoder: HiFT | None
+    token2wavs: tuple[tuple[Flow, HiFT], ...]  # flow and vocoder, on each of their devices
     text_tokenizer: TextTokenizer | None
     speech_tokenizer: SpeechTokenizer | None
     speaker_encoder: SpeakerEncoder | None
@@ -63,12 +62,12 @@ class Model:
         )
 
     def need_token2wav(self) -> tuple[Flow, HiFT]:
-        if self.flow is None or self.vocoder is None:
+        if not self.token2wavs:
             raise CheckpointError(
                 f"model '{self.config.name}' has no flow and vocoder: join a token2wav with "
                 "`cosyserve prepare LM_DIR TOKEN2WAV_DIR --out DIR`"
             )
-        return self.flow, self.vocoder
+        return self.token2wavs[0]
 
     def need_prompt_encoders(self) -> tuple[SpeechTokenizer, SpeakerEncoder]:
         if self.speech_tokenizer is None or self.speaker_encoder is None:
@@ -83,13 +82,12 @@ class Model:
 def assemble(
     parts: Parts,
     device: torch.device | str = "cpu",
-    token2wav_device: torch.device | str | None = None,
+    token2wav_devices: Sequence[torch.device | str] = (),
     origin: str = "model",
 ) -> Model:
-    """Builds every part that is there; `origin` names them in errors. Flow and vocoder may have a
-    device of their own."""
+    """Builds every part that is there; `origin` names them in errors. Flow and vocoder may have
+    devices of their own, on each of which they are."""
     config, device = parts.config, torch.device(device)
-    token2wav_device = torch.device(token2wav_device or device)
 
     def built(name: str, module: Callable[[Any], M], place: torch.device) -> M | None:
         state = parts.states.get(name)
@@ -100,16 +98,19 @@ def assemble(
     lm = built("lm", SpeechLM, device)
     if lm and parts.tokenizer and parts.tokenizer.vocab_size > lm.config.vocab:
         raise CheckpointError(f"{origin}: the tokenizer has more ids than the LM")
-    flow = built("flow", Flow, token2wav_device)
-    vocoder = built("vocoder", HiFT, token2wav_device)
+    token2wavs = []
+    for place in token2wav_devices or [device]:
+        flow = built("flow", Flow, torch.device(place))
+        vocoder = built("vocoder", HiFT, torch.device(place))
+        if flow and vocoder:
+            token2wavs.append((flow, vocoder.to(torch.float32)))
     speech_tokenizer = built("speech_tokenizer", S3Tokenizer, device)
     speaker_encoder = built("speaker_encoder", CamPlus, device)
     return Model(
         config=config,
         device=device,
         lm=lm,
-        flow=flow,
-        vocoder=vocoder.to(torch.float32) if vocoder else None,
+        token2wavs=tuple(token2wavs),
         text_tokenizer=parts.tokenizer,
         speech_tokenizer=_speech_tokenizer(parts, speech_tokenizer),
         speaker_encoder=_speaker_encoder(parts, speaker_encoder),

@@ -106,6 +106,10 @@ def run(
     metrics_port: Annotated[
         int | None, typer.Option(help="Triton's metrics port, or the first.")
     ] = None,
+    llm_port: Annotated[
+        int,
+        typer.Option(help="The port of the LM's server, and the first of three without trtllm."),
+    ] = 8000,
 ) -> None:
     """Run stages of the original's run scripts: from a checkpoint to a measured service.
 
@@ -139,6 +143,7 @@ def run(
         gpus=gpus,
         instances_per_gpu=instances_per_gpu,
         first_ports=Ports(*given) if given else None,
+        llm_port=llm_port,
     )
     stages = chosen(deployment, stage, stop_stage)
     if dry_run:

@@ -60,6 +60,11 @@ def settings_here(
             "--triton computes on one --device: for several, start a tritonserver on each with "
             "`cosyserve deploy start` and name them all with --engine"
         )
+    if any("," in token2wav for _, token2wav in devices):
+        raise InputError(
+            "--triton has one --token2wav-device: for several, start a tritonserver on each with "
+            "`cosyserve deploy start` and name them all with --engine"
+        )
     values: dict[str, Any] = {
         PASSED[name]: str(getattr(settings, name))
         for name in PASSED.keys() & given

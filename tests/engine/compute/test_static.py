@@ -29,8 +29,8 @@ def static_scheduler(model: Model, slots: int) -> Scheduler:
     token2wav = Token2Wav(*model.need_token2wav(), (1, 2, 4), static=True)
     return Scheduler(
         runner,
-        token2wav,
-        lambda request, read: plan(model, token2wav, request, read),
+        [token2wav],
+        lambda request, read, _: plan(model, token2wav, request, read),
         slots=slots,
     )
 

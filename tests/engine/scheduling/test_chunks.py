@@ -17,6 +17,7 @@ from tests.engine.mocks import (
     Humming,
     HummingToken2Wav,
     mock_scheduler,
+    plan,
     request,
 )
 
@@ -47,10 +48,8 @@ class SlowToken2Wav(HummingToken2Wav):
 
 
 def slow() -> tuple[Scheduler, SlowToken2Wav, CountingLM]:
-    scheduler, _, lm, _ = mock_scheduler()
-    token2wav = SlowToken2Wav()
-    scheduler._chunks.token2wav = token2wav  # type: ignore[assignment]
-    return scheduler, token2wav, lm
+    lm, token2wav = CountingLM(4), SlowToken2Wav()
+    return Scheduler(lm, [token2wav], plan, slots=4, clock=Clock()), token2wav, lm
 
 
 def until(scheduler: Scheduler, token2wav: SlowToken2Wav, urgent: bool) -> None:

@@ -72,7 +72,7 @@ class Desk:
         self.loop.stop()
         self._thread.join()
 
-    def _plan(self, asked: SpeechRequest, read: Reader) -> list[Utterance]:
+    def _plan(self, asked: SpeechRequest, read: Reader, _: int) -> list[Utterance]:
         if not isinstance(asked.text, str):
             return [arriving(asked)]
         name = asked.text.partition(":")[0]

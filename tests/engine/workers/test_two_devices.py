@@ -1,9 +1,10 @@
-"""LM and token2wav on devices of their own: one scheduler, the same speech, nothing left out."""
+"""LM and token2wavs on devices of their own: one scheduler, the same speech, nothing left out."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.options import WorkerOptions
 
 TEXT = "The quick brown fox jumps over the lazy dog."
-OPTIONS = WorkerOptions("test", device="cpu", token2wav_device="cpu", threads=1, slots=2)
+DEVICES = ("cpu", "cpu")
+OPTIONS = WorkerOptions("test", device="cpu", token2wav_devices=DEVICES, threads=1, slots=2)
 
 
 async def listen(chunks: AsyncIterator[AudioChunk]) -> np.ndarray:
@@ -33,21 +35,15 @@ def test_the_speech_is_that_of_one_device() -> None:
         await there.start()
         voice = there.model.voices["default"]
         for text, stream in ((TEXT, True), (TEXT, False), (pieces, True)):
-            heard = [
-                await listen(
-                    engine.open(
-                        SpeechRequest(
-                            text if isinstance(text, str) else text(),
-                            voice,
-                            Mode.PRESET,
-                            seed=5,
-                            stream=stream,
-                        )
-                    )
-                )
-                for engine in (here, there)
-            ]
-            np.testing.assert_allclose(heard[1], heard[0], atol=1e-3)
+
+            def request(text: Any = text, stream: bool = stream) -> SpeechRequest:
+                words = text if isinstance(text, str) else text()
+                return SpeechRequest(words, voice, Mode.PRESET, seed=5, stream=stream)
+
+            alone = await listen(here.open(request()))
+            both = (listen(there.open(request())) for _ in DEVICES)  # a device each
+            for heard in await asyncio.gather(*both):
+                np.testing.assert_allclose(heard, alone, atol=1e-3)
         await here.close()
         await there.close()
 
@@ -55,7 +51,10 @@ def test_the_speech_is_that_of_one_device() -> None:
 
 
 def test_each_part_is_on_its_device() -> None:
-    model = load_model("test", device="cpu", token2wav_device="cpu")
+    model = load_model("test", device="cpu", token2wav_devices=DEVICES)
     lm, _ = model.need_lm()
-    flow, vocoder = model.need_token2wav()
-    assert {p.device.type for part in (lm, flow, vocoder) for p in part.parameters()} == {"cpu"}
+    (flow, vocoder), (other_flow, other_vocoder) = model.token2wavs
+    parts = (lm, flow, vocoder, other_flow, other_vocoder)
+    assert {p.device.type for part in parts for p in part.parameters()} == {"cpu"}
+    for one, other in ((flow, other_flow), (vocoder, other_vocoder)):
+        assert not {id(p) for p in one.parameters()} & {id(p) for p in other.parameters()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -50,9 +50,8 @@ class Deployment:
     gpus: int = 3  # of token2wav, where the LM has one of its own
     instances_per_gpu: int = 2
     first_ports: Ports | None = None  # None: those of the original
-    llm_port: int = 8000  # of trtllm-serve
+    llm_port: int = 8000  # of trtllm-serve, or the first of three of a Triton server for the LM
     set_name: str = ""  # tells repositories of equal sets of GPUs apart
-    lm_ports: Ports = field(default_factory=Ports)
 
     def __post_init__(self) -> None:
         if self.flow == "dit" and self.use_spk2info_cache:
@@ -104,6 +103,10 @@ class Deployment:
     def token2wav_repository(self) -> Path:
         """Of the servers that ask another for the LM."""
         return self.repository.with_name(f"{self.repository.name}_token2wav")
+
+    @property
+    def lm_ports(self) -> Ports:
+        return Ports(self.llm_port, self.llm_port + 1, self.llm_port + 2)
 
     @property
     def model_name(self) -> str:

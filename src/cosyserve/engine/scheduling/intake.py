@@ -89,7 +89,7 @@ class Ticket:
             return self._intake.read(text, language)
 
         loop = self._intake.loop
-        utterances = loop.scheduler.plan(self._request, read)
+        utterances = loop.scheduler.plan(self._request, read, session.device)
         loop.submit(lambda scheduler: scheduler.begin(session, utterances))
 
     def _hand_over(self, session: Session, ids: list[int]) -> None:

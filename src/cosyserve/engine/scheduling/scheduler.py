@@ -21,10 +21,11 @@ from cosyserve.engine.compute.profile import CPU_SLOTS, LATENCY, Profile
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.compute.warm_up import oom_as_error, warm_up
 from cosyserve.engine.scheduling.admission import Admission
-from cosyserve.engine.scheduling.chunks import Chunks, Token2WavLike
+from cosyserve.engine.scheduling.chunks import Token2WavLike
 from cosyserve.engine.scheduling.lm_requests import check_text
 from cosyserve.engine.scheduling.plan import check_arrived, plan
 from cosyserve.engine.scheduling.session import AudioSink, Session, Utterance
+from cosyserve.engine.scheduling.session_chunks import SessionChunks
 from cosyserve.engine.scheduling.take import UnusableTakeError
 from cosyserve.errors import CosyError
 from cosyserve.models.lm.bistream import Bistream
@@ -54,8 +55,8 @@ class Scheduler:
     def __init__(
         self,
         lm: LMLike,
-        token2wav: Token2WavLike,
-        plan: Callable[[SpeechRequest, Reader], list[Utterance]],
+        token2wavs: Sequence[Token2WavLike],
+        plan: Callable[[SpeechRequest, Reader, int], list[Utterance]],
         *,
         slots: int = CPU_SLOTS,
         max_waiting: int = MAX_WAITING,
@@ -68,7 +69,7 @@ class Scheduler:
         self.clock = clock
         self.running: list[Session] = []
         self.waiting: deque[Session] = deque()
-        self._chunks: Chunks[Session] = Chunks(token2wav, clock)
+        self._chunks = SessionChunks(token2wavs, clock)
         self._admission = Admission(slots, max_waiting, max_wait)
         self._opened = 0
         self._tokens = 0
@@ -91,11 +92,12 @@ class Scheduler:
         rows = [count for count in profile.rows if count < 2 * slots]
         with oom_as_error(slots):
             lm = lm or LMRunner(model.need_lm()[0], slots, MAX_POSITIONS)
-            token2wav = Token2Wav(*model.need_token2wav(), rows, profile.hop)
+            model.need_token2wav()
+            token2wavs = [Token2Wav(*pair, rows, profile.hop) for pair in model.token2wavs]
         return cls(
             lm,
-            token2wav,
-            lambda request, read: plan(model, token2wav, request, read),
+            token2wavs,
+            lambda request, read, device: plan(model, token2wavs[device], request, read),
             slots=slots,
             max_waiting=max_waiting,
             max_wait=max_wait,
@@ -103,13 +105,13 @@ class Scheduler:
 
     def warm_up(self) -> None:
         """Captures and allocates what sessions need, before the first of them."""
-        warm_up({"speech LM": self.lm, "token2wav": self._chunks.token2wav}, self.slots)
+        warm_up({"speech LM": self.lm, **self._chunks.token2wavs}, self.slots)
 
     def open(self, request: SpeechRequest, sink: AudioSink) -> Session:
         """A new session, planned here and now; its chunks, or one error, go to the sink."""
         session = self.enter(request, sink)
         try:
-            self.begin(session, self.plan(request, read_numbers))
+            self.begin(session, self.plan(request, read_numbers, session.device))
         except Exception as error:  # the session must not wait for ever
             self.cancel(session)
             raise client_error(error) from error
@@ -118,7 +120,8 @@ class Scheduler:
     def enter(self, request: SpeechRequest, sink: AudioSink) -> Session:
         """A new session with a place in the queue; it can't run before `begin`."""
         self._admission.check(len(self.waiting) + len(self.running))
-        session = Session(request, sink)
+        device = self._chunks.least_loaded([*self.running, *self.waiting])
+        session = Session(request, sink, device)
         self.waiting.append(session)
         self._opened += 1
         return session

@@ -62,6 +62,7 @@ class Session:
 
     request: SpeechRequest
     sink: AudioSink
+    device: int = 0  # the number of the token2wav that its chunks are computed by
     utterances: list[Utterance] = field(default_factory=list)  # the first is the one being spoken
     number: int = field(default_factory=lambda: next(_numbers))
     playback: Playback = field(default_factory=Playback)

@@ -12,7 +12,7 @@ from cosyserve.contracts import MAX_WAIT_SECONDS, MAX_WAITING, VOICE_CACHE_BYTES
 class WorkerOptions:
     model: str
     device: str = "auto"  # of the LM, where token2wav has another
-    token2wav_device: str = ""  # as the LM's
+    token2wav_devices: tuple[str, ...] = ()  # empty: the LM's
     dtype: str = "auto"
     threads: int = 0  # as many as torch likes
     profile: str = "latency"

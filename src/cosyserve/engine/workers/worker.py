@@ -164,7 +164,7 @@ def main() -> None:
         model = load_model(
             options.model,
             device=options.device,
-            token2wav_device=options.token2wav_device,
+            token2wav_devices=options.token2wav_devices,
             dtype=options.dtype,
             only=[part for part in MODULES if part != "lm"] if options.llm else None,
         )

@@ -9,7 +9,7 @@ import pytest
 from cosyserve.checkpoints.load import load_folder
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Recording
-from cosyserve.errors import CheckpointError, VoiceError
+from cosyserve.errors import InputError, VoiceError
 from cosyserve.voices.enroll import enroll, with_short_first_hop
 from cosyserve.voices.file import from_bytes, to_bytes
 from cosyserve.voices.fits import check_fits
@@ -66,7 +66,7 @@ def test_texts_must_be_unicode(model: Model) -> None:
 
 
 def test_a_model_without_prompt_encoders(model: Model) -> None:
-    with pytest.raises(CheckpointError, match="can't learn a voice"):
+    with pytest.raises(InputError, match="can't learn a voice"):
         enroll(replace(model, speaker_encoder=None), recording(1.0))
 
 
@@ -95,7 +95,7 @@ def test_a_voice_of_another_model(model: Model) -> None:
 
 def test_an_lm_alone_can_be_asked_too(model: Model) -> None:
     voice = enroll(model, recording(1.0, text="hello"))
-    lm_alone = replace(model, flow=None, vocoder=None, config=replace(model.config, flow=None))
+    lm_alone = replace(model, token2wavs=(), config=replace(model.config, flow=None))
     check_fits(voice, lm_alone.config.voice_format)
     with pytest.raises(VoiceError, match="another model"):
         check_fits(replace(voice, fingerprint="other"), lm_alone.config.voice_format)

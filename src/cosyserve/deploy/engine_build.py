@@ -82,6 +82,8 @@ def _record(made: Sequence[Step], weights: str) -> dict[str, object]:
 
 def gpu_name() -> str:
     """The name of this machine's first GPU; empty: it has none."""
+    if shutil.which("nvidia-smi") is None:
+        return ""
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)

@@ -60,6 +60,8 @@ def no_gpu(cuda: str | None, driver: str) -> Finding:
 
 def _driver() -> str:
     """The version of NVIDIA's driver; empty: there is none."""
+    if shutil.which("nvidia-smi") is None:
+        return ""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)

@@ -70,8 +70,7 @@ class TritonSettings(BaseModel):
     role: Literal["all", "lm", "token2wav"] = "all"
     """Which models the repository has: all, tensorrt_llm alone, or all but that."""
     grpc: str = "localhost:8001"
-    """Where tensorrt_llm is: this server's gRPC side, which `cosyserve deploy start` knows itself;
-    with role=token2wav that of the server with role=lm."""
+    """The gRPC side of tensorrt_llm's server; of its own, `cosyserve deploy start` knows better."""
     decoupled_mode: Bool = True
     """Whether the main model streams; its alias does the other."""
     triton_max_batch_size: Int = Field(default=16, ge=1, le=1024)

@@ -68,12 +68,9 @@ def _repositories(deployment: Deployment, ports: Ports) -> Stage:
                 f"grpc=localhost:{deployment.lm_ports.grpc}",
             ),
         }
-    commands = []
-    for repository, settings in made.items():
-        commands.append(deployment.render(repository, batch, *settings))
-        commands.append(cosyserve("deploy", "triton", "--check", repository))
+    commands = tuple(deployment.render(folder, batch, *chosen) for folder, chosen in made.items())
     needs = either_flow.repository_needs(deployment)
-    return Stage(2, "Triton model repositories", tuple(commands), needs, tuple(made))
+    return Stage(2, "Triton model repositories", commands, needs, tuple(made))
 
 
 def _start(deployment: Deployment, ports: Ports) -> Stage:

@@ -34,10 +34,7 @@ def _repository(deployment: Deployment, ports: Ports) -> Stage:
             "kv_cache_free_gpu_mem_fraction=0.5",
         ]
     repository = deployment.repository
-    commands = (
-        deployment.render(repository, *settings),
-        cosyserve("deploy", "triton", "--check", repository),
-    )
+    commands = (deployment.render(repository, *settings),)
     needs = either_flow.repository_needs(deployment)
     return Stage(2, "Triton model repository", commands, needs, (repository,))
 

@@ -37,10 +37,9 @@ triton: $(ALL)
 quick: $(ALL)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m unit
 
-# Two processes share the cores; of those with servers, each has whole files.
+# Two processes share the cores, file by file.
 test: $(ALL)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "unit or slow or kernels"
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "server or triton or gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(ALL)
 	$(BIN)/ruff check .

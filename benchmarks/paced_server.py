@@ -64,7 +64,7 @@ class PacedEngine(LocalEngine):
         self._numbers = NumberProcess()
         scheduler = Scheduler(
             PacedLM(SLOTS),
-            PacedToken2Wav(),  # type: ignore[arg-type]
+            [PacedToken2Wav()],  # type: ignore[list-item]
             plan,
             slots=SLOTS,
             max_waiting=WAITING,

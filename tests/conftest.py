@@ -83,8 +83,7 @@ TIERS = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Gives every test its tier; the longest begin: processes that share them then end together.
 
-    Where tests share processes by group, one has all that talk to a tritonserver, so that it is
-    started once.
+    A file is a group of tests that run in one process, as are all that share a tritonserver.
     """
     places = [(place, tier) for tier in TIERS for place in TIERS[tier]]
     order: dict[pytest.Item, int] = {}
@@ -97,7 +96,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 order[item], tier = number, tier_of_place
                 break
         item.add_marker(tier)
-        item.add_marker(pytest.mark.xdist_group("triton" if tier == "triton" else path))
+        shared = "served" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("tritonserver" if shared else path))
     items.sort(key=lambda item: order[item])
 
 

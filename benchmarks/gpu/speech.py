@@ -69,7 +69,7 @@ class Crowd:
         self.token2wav = token2wav = Token2Wav(bench.flow, bench.vocoder, profile.rows, profile.hop)
         config = bench.lm.config
 
-        def plan(request: SpeechRequest, read: Reader) -> list[Utterance]:
+        def plan(request: SpeechRequest, read: Reader, device: int) -> list[Utterance]:
             def generate(attempt: int) -> Generation:
                 prompt = [config.sos] * PROMPT_POSITIONS
                 text = WholeText(config, prompt, 10_000)
@@ -79,7 +79,7 @@ class Crowd:
             return [Utterance(generate, state, stream=request.stream)]
 
         self.scheduler = Scheduler(
-            runner, token2wav, plan, slots=slots, max_waiting=10_000, max_wait=1e9
+            runner, [token2wav], plan, slots=slots, max_waiting=10_000, max_wait=1e9
         )
         self.scheduler.warm_up()
         bench.sync()

@@ -55,6 +55,14 @@ def test_what_is_done_is_skipped_and_done_again_when_its_commands_change(tmp_pat
     assert json.loads((tmp_path / "stages.json").read_text()) == {"made": changed.text}
 
 
+def test_what_is_made_of_something_that_changed_is_made_again(tmp_path: Path) -> None:
+    model, repository = tmp_path / "model", tmp_path / "repository"
+    render = Stage(2, "render", (written(repository),), makes=(repository,))
+    for options, line in (("a", "render"), ("a", "render: done already"), ("b", "render")):
+        said([Stage(1, "engine", (written(model, options),), makes=(model,))], tmp_path)
+        assert said([render], tmp_path)[0] == f"# stage 2: {line}"
+
+
 def test_what_somebody_put_there_is_left_as_it_is(tmp_path: Path) -> None:
     made = tmp_path / "made"
     made.write_text("by hand")

@@ -40,8 +40,12 @@ class StageRecord:
         return there and self._read().get(_key(stage), stage.text) == stage.text
 
     def add(self, stage: Stage) -> None:
+        """The stage is done; what later ones have made of its earlier products is out of date."""
+        done, key = self._read(), _key(stage)
+        later = [*done][[*done].index(key) + 1 :] if key in done else []
+        done |= dict.fromkeys(later, "") | {key: stage.text}
         partial = self._file.with_suffix(".part")
-        partial.write_text(json.dumps(self._read() | {_key(stage): stage.text}, indent=2) + "\n")
+        partial.write_text(json.dumps(done, indent=2) + "\n")
         partial.replace(self._file)
 
     def _read(self) -> dict[str, str]:
@@ -119,9 +123,15 @@ def _process(command: Command, **options: Any) -> subprocess.Popen[bytes]:
 
 def _execute(command: Command, stage: Stage) -> None:
     try:
-        code = _process(command).wait()
+        process = _process(command)
     except OSError as error:
         raise CosyError(f"stage {stage.number}: {command.argv[0]} can't be run: {error}") from error
+    try:
+        code = process.wait()
+    finally:
+        if process.poll() is None:  # somebody ends us
+            process.terminate()
+            process.wait()
     if code:
         raise CosyError(
             f"stage {stage.number} ({stage.title}) failed: {command.argv[0]} ended with {code} and "

@@ -11,7 +11,7 @@ SERVER := $(VENV)/.server
 ALL := $(VENV)/.all
 INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: venv serve triton quick test lint bench clean
+.PHONY: venv serve triton quick test kernels lint bench clean
 
 venv: $(ALL)
 
@@ -37,9 +37,14 @@ triton: $(ALL)
 quick: $(ALL)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m unit
 
-# Two processes share the cores, file by file.
+# Two processes share the cores, file by file. Kernels that have passed are left out.
 test: $(ALL)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# Minutes of interpreting: after a change of networks, kernels or their tests.
+kernels: $(ALL)
+	PROVE_KERNELS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m kernels
+	$(BIN)/python -m tests.proven_kernels
 
 lint: $(ALL)
 	$(BIN)/ruff check .

@@ -22,7 +22,7 @@ from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Recording, Voice
 from cosyserve.voices.enroll import enroll
-from tests import published
+from tests import proven_kernels, published
 from tests.triton.scripted import Scripted, scripted
 
 settings.register_profile("cosyserve", deadline=None)  # a busy machine is no failure
@@ -86,6 +86,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     A file is a group of tests that run in one process, as are all that share a tritonserver.
     """
     places = [(place, tier) for tier in TIERS for place in TIERS[tier]]
+    skip_kernels = proven_kernels.proven()
     order: dict[pytest.Item, int] = {}
     for item in items:
         path = item.path.relative_to(Path(__file__).parent).as_posix()
@@ -96,6 +97,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 order[item], tier = number, tier_of_place
                 break
         item.add_marker(tier)
+        if tier == "kernels" and skip_kernels:
+            item.add_marker(pytest.mark.skip(reason="these have passed: `make kernels` runs them"))
         shared = "served" in getattr(item, "fixturenames", ())
         item.add_marker(pytest.mark.xdist_group("tritonserver" if shared else path))
     items.sort(key=lambda item: order[item])

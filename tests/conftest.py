@@ -83,7 +83,8 @@ TIERS = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Gives every test its tier; the longest begin: processes that share them then end together.
 
-    A file is a group of tests that run in one process, as are all that share a tritonserver.
+    A file is a group of tests that run in one process, as are all that start a tritonserver: two
+    of them that start at once can fail.
     """
     places = [(place, tier) for tier in TIERS for place in TIERS[tier]]
     skip_kernels = proven_kernels.proven()
@@ -99,8 +100,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(tier)
         if tier == "kernels" and skip_kernels:
             item.add_marker(pytest.mark.skip(reason="these have passed: `make kernels` runs them"))
-        shared = "served" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("tritonserver" if shared else path))
+        item.add_marker(pytest.mark.xdist_group("triton" if tier == "triton" else path))
     items.sort(key=lambda item: order[item])
 
 

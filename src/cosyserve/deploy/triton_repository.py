@@ -40,7 +40,10 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
         model_dir = out.absolute() / owner / "weights"
     config = parts.config
     dit = config.flow is not None and isinstance(config.flow.estimator, DiTConfig)
-    settings = settings.model_copy(update={"model_dir": str(model_dir), "voices": voices})
+    places = {"model_dir": str(model_dir), "voices": voices}
+    if settings.engine_dir:
+        places["engine_dir"] = str(Path(settings.engine_dir).absolute())
+    settings = settings.model_copy(update=places)
     configs = models(settings, dit)
     parameters = {
         "model": config.name,

@@ -30,7 +30,7 @@ def _repository(deployment: Deployment, ports: Ports) -> Stage:
     if deployment.llm == "trtllm":
         settings += [
             "triton_backend=tensorrtllm",
-            f"engine_dir={deployment.engine.absolute()}",
+            f"engine_dir={deployment.engine}",
             "kv_cache_free_gpu_mem_fraction=0.5",
         ]
     repository = deployment.repository

@@ -11,5 +11,5 @@ class Finding:
 
     name: str
     detail: str
-    good: bool | None = None  # None: just a fact
+    good: bool | None = None  # None: a fact, perhaps with advice; False: something can't work
     advice: str = ""

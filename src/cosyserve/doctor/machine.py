@@ -46,7 +46,7 @@ def processors() -> Iterator[Finding]:
         free, total = torch.cuda.mem_get_info(index)
         detail = f"{card.name}, {free / GIB:.1f} of {total / GIB:.1f} GiB free"
         advice = troubles.FULL_GPU.fix if free < MIN_GPU else ""
-        yield Finding(f"cuda:{index}", detail, not advice, advice)
+        yield Finding(f"cuda:{index}", detail, None if advice else True, advice)
     if not torch.cuda.device_count():
         yield no_gpu(torch.version.cuda, driver)
 
@@ -75,11 +75,12 @@ def shared_memory(shm: Path) -> Iterator[Finding]:
         return
     size = shutil.disk_usage(shm).total
     advice = troubles.SMALL_SHM.fix if size < MIN_SHM else ""
-    yield Finding("shared memory", f"{shm}: {size / GIB:.2f} GiB", not advice, advice)
+    good = None if advice else True
+    yield Finding("shared memory", f"{shm}: {size / GIB:.2f} GiB", good, advice)
     regions = len(list(shm.glob(REGIONS)))
     if regions and not _running("tritonserver"):
         detail = f"{regions} regions of a Triton server that is gone"
-        yield Finding("shared memory", detail, False, troubles.OLD_REGIONS.fix)
+        yield Finding("shared memory", detail, None, troubles.OLD_REGIONS.fix)
 
 
 def _running(program: str) -> bool:
@@ -97,7 +98,8 @@ def disk(home: Path) -> Finding:
     place = next(folder for folder in (home, *home.absolute().parents) if folder.exists())
     free = shutil.disk_usage(place).free
     advice = troubles.FULL_DISK.fix if free < MIN_DISK else ""
-    return Finding("disk", f"{place}: {free / GIB:.1f} GiB free", not advice, advice)
+    good = None if advice else True
+    return Finding("disk", f"{place}: {free / GIB:.1f} GiB free", good, advice)
 
 
 def packages() -> Iterator[Finding]:

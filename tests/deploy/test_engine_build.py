@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from cosyserve.deploy.engine_build import RECORD, Step, gpu_name, run, steps
+from cosyserve.deploy.engine_build import RECORD, Step, run, steps
 from cosyserve.deploy.engine_options import BuildOptions, ConvertOptions
 from cosyserve.deploy.engine_say import SayOptions
+from cosyserve.deploy.nvidia_smi import nvidia_smi
 from cosyserve.errors import CosyError, InputError
 
 STAND_IN = f"""#!{sys.executable}
@@ -160,7 +161,7 @@ def test_a_whole_engine_needs_no_checkpoint(place: Path) -> None:
     plan = steps(CONVERT, BUILD, SAY)[:2]
     commands = [[Path(step.command[0]).name, *step.command[1:]] for step in plan]
     (place / "engine").mkdir()
-    record = {"weights": "weights", "commands": commands, "gpu": gpu_name()}
+    record = {"weights": "weights", "commands": commands, "gpu": nvidia_smi("name")}
     (place / "engine" / RECORD).write_text(json.dumps(record))
     (place / "engine" / "config.json").write_text("{}")
     assert len(built(plan)) == 1

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from cosyserve.deploy.engine_options import BuildOptions, ConvertOptions
 from cosyserve.deploy.engine_say import SayOptions
+from cosyserve.deploy.nvidia_smi import nvidia_smi
 from cosyserve.errors import CosyError, InputError
 
 RECORD = "cosyserve.json"
@@ -59,7 +60,8 @@ def _trtllm_build(convert: ConvertOptions, build: BuildOptions) -> list[str]:
 
 def run(plan: Sequence[Step], weights: str, *, force: bool, report: Callable[[str], None]) -> None:
     """Runs what is not made yet, all of it with `force`; `weights` names the LM's."""
-    records = [_record(plan[: number + 1], weights) for number in range(len(plan))]
+    depends: dict[str, object] = {"weights": weights, "gpu": nvidia_smi("name")}
+    records = [depends | {"commands": _commands(plan[: n + 1])} for n in range(len(plan))]
     begin = 0
     for number, step in enumerate(plan):
         if step.folder and not force and _read_record(step.folder) == records[number]:
@@ -73,23 +75,9 @@ def run(plan: Sequence[Step], weights: str, *, force: bool, report: Callable[[st
         _run(step, record)
 
 
-def _record(made: Sequence[Step], weights: str) -> dict[str, object]:
-    """What a folder depends on: every command so far, whichever Python runs it, the weights and the
-    GPU."""
-    commands = [[Path(step.command[0]).name, *step.command[1:]] for step in made]
-    return {"weights": weights, "commands": commands, "gpu": gpu_name()}
-
-
-def gpu_name() -> str:
-    """The name of this machine's first GPU; empty: it has none."""
-    if shutil.which("nvidia-smi") is None:
-        return ""
-    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return answer.stdout.split("\n")[0].strip()
+def _commands(made: Sequence[Step]) -> list[list[str]]:
+    """Every command so far, whichever Python runs it."""
+    return [[Path(step.command[0]).name, *step.command[1:]] for step in made]
 
 
 def _read_record(folder: Path) -> object:

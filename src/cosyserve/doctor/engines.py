@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from cosyserve.deploy.engine_build import RECORD, gpu_name
+from cosyserve.deploy.engine_build import RECORD
+from cosyserve.deploy.nvidia_smi import nvidia_smi
 from cosyserve.doctor import troubles
 from cosyserve.doctor.finding import Finding
 from cosyserve.doctor.machine import installed_version
@@ -16,7 +17,7 @@ from cosyserve.doctor.troubles import Trouble
 def engines(folder: Path) -> Iterator[Finding]:
     """Of every engine of TensorRT-LLM in a folder of the folder."""
     for place in sorted({file.parent for file in folder.glob("*/rank*.engine")}):
-        yield engine(place, installed_version("tensorrt_llm"), gpu_name())
+        yield engine(place, installed_version("tensorrt_llm"), nvidia_smi("name"))
 
 
 def engine(folder: Path, library: str, gpu: str) -> Finding:

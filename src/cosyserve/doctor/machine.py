@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
-import subprocess
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from cosyserve.audio import AudioFormat
+from cosyserve.deploy.nvidia_smi import nvidia_smi
 from cosyserve.doctor import troubles
 from cosyserve.doctor.finding import Finding
 
@@ -38,7 +39,7 @@ def processors() -> Iterator[Finding]:
 
     threads = torch.get_num_threads()
     yield Finding("cpu", f"{os.cpu_count()} cores, torch uses {threads} threads")
-    driver = _driver()
+    driver = nvidia_smi("driver_version")
     if driver:
         yield Finding("driver", driver)
     for index in range(torch.cuda.device_count()):
@@ -58,18 +59,6 @@ def no_gpu(cuda: str | None, driver: str) -> Finding:
     return Finding("gpu", detail, None, trouble.fix if cuda else "")
 
 
-def _driver() -> str:
-    """The version of NVIDIA's driver; empty: there is none."""
-    if shutil.which("nvidia-smi") is None:
-        return ""
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return answer.stdout.split("\n")[0].strip()
-
-
 def shared_memory(shm: Path) -> Iterator[Finding]:
     if not shm.is_dir():
         return
@@ -84,14 +73,11 @@ def shared_memory(shm: Path) -> Iterator[Finding]:
 
 
 def _running(program: str) -> bool:
-    names = (file.read_text("utf-8", "replace") for file in _command_names())
-    return any(name.strip() == program for name in names)
-
-
-def _command_names() -> Iterator[Path]:
     for file in Path("/proc").glob("[0-9]*/comm"):
-        if file.exists():  # processes come and go
-            yield file
+        with contextlib.suppress(OSError):  # processes come and go
+            if file.read_text("utf-8", "replace").strip() == program:
+                return True
+    return False
 
 
 def disk(home: Path) -> Finding:

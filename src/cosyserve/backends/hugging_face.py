@@ -43,7 +43,7 @@ class Row:
         return self.request.sampling or Sampling()
 
 
-class Batch:
+class PaddedBatch:
     """Rows that are computed together; shorter prompts are padded on the left."""
 
     def __init__(self, prompts: Sequence[Sequence[int]], cache: Any, device: torch.device) -> None:
@@ -130,12 +130,12 @@ class HuggingFaceLM:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._running
 
-    def begin(self, requests: Sequence[LMRequest]) -> Batch:
+    def begin(self, requests: Sequence[LMRequest]) -> PaddedBatch:
         prompts = [self.vocabulary.prompt(request) for request in requests]
-        return Batch(prompts, self._cache(config=self._model.config), self._model.device)
+        return PaddedBatch(prompts, self._cache(config=self._model.config), self._model.device)
 
     @torch.inference_mode()
-    def logits(self, batch: Batch) -> Tensor:
+    def logits(self, batch: PaddedBatch) -> Tensor:
         """Of what follows each row: float32 [B, speech tokens and ends]."""
         hidden = self._model(
             input_ids=batch.ids,

@@ -27,7 +27,7 @@ def register() -> None:
     from vllm import ModelRegistry
 
     if ARCHITECTURE not in ModelRegistry.get_supported_archs():
-        ModelRegistry.register_model(ARCHITECTURE, "cosyserve.backends.vllm_model:SpeechLM")
+        ModelRegistry.register_model(ARCHITECTURE, f"cosyserve.backends.vllm_model:{ARCHITECTURE}")
 
 
 class VLLM:

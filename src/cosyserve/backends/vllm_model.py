@@ -11,7 +11,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.models.qwen2 import Qwen2ForCausalLM
 
 
-class SpeechLM(Qwen2ForCausalLM):  # type: ignore[misc]  # vLLM may not be installed
+class CosyVoiceSpeechLM(Qwen2ForCausalLM):  # type: ignore[misc]  # vLLM may not be installed
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix)
         self.lm_head = ParallelLMHead(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 
 from cosyserve.settings import Dtype, Settings
 
 if TYPE_CHECKING:
+    from cosyserve.backends.protocols import LMBackend, Token2WavBackend
     from cosyserve.checkpoints.model import Model
     from cosyserve.engine.tts import TTS
     from cosyserve.voices.store import VoiceStore
@@ -20,13 +21,7 @@ note = Console(stderr=True, highlight=False)
 WITHOUT_LM = ("flow", "vocoder", "speech_tokenizer", "speaker_encoder")  # parts of a model
 
 
-class Closable(Protocol):
-    """A speech LM or a token2wav alone."""
-
-    async def close(self) -> None: ...
-
-
-C = TypeVar("C", bound=Closable)
+B = TypeVar("B", bound="LMBackend | Token2WavBackend")
 
 
 def load_tts(model: str | None, device: str | None, dtype: Dtype | None = None) -> TTS:
@@ -59,7 +54,7 @@ def stored_voices(voice_store: str | None) -> VoiceStore:
 
 
 @asynccontextmanager
-async def closing(part: C) -> AsyncIterator[C]:
+async def closing(part: B) -> AsyncIterator[B]:
     """The part, closed behind."""
     try:
         yield part

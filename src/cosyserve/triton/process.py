@@ -102,12 +102,7 @@ class TritonProcess:
 
     @property
     def ready(self) -> bool:
-        try:
-            url = f"http://127.0.0.1:{self.ports.http}/v2/health/ready"
-            with urllib.request.urlopen(url, timeout=2) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
+        return answers(f"http://127.0.0.1:{self.ports.http}/v2/health/ready")
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> None:
         until = time.monotonic() + seconds
@@ -152,6 +147,15 @@ class TritonProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_SECONDS)
         self.kill()
+
+
+def answers(url: str) -> bool:
+    """Whether a server answers a URL with success."""
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
 
 
 def find_tritonserver() -> str:

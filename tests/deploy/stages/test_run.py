@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from cosyserve.deploy.stages.run import run, show
-from cosyserve.deploy.stages.stage import Command, Need, Server, Stage, answers, path_needed
+from cosyserve.deploy.stages.stage import Command, Need, ServerCommand, Stage, path_needed
 from cosyserve.errors import CosyError, InputError
-from cosyserve.triton.process import Ports
+from cosyserve.triton.process import Ports, answers
 
 pytestmark = pytest.mark.server
 
@@ -29,9 +29,9 @@ def written(path: Path, text: str = "") -> Command:
     return python("import sys; open(sys.argv[1], 'a').write(sys.argv[2])", path, text)
 
 
-def web_server(folder: Path, port: int) -> Server:
+def web_server(folder: Path, port: int) -> ServerCommand:
     argv = ("python", "-m", "http.server", str(port), "--bind", "127.0.0.1")
-    return Server((*argv, "--directory", str(folder)), ready_url=f"http://localhost:{port}/")
+    return ServerCommand((*argv, "--directory", str(folder)), ready_url=f"http://localhost:{port}/")
 
 
 def said(stages: list[Stage], folder: Path) -> list[str]:
@@ -120,7 +120,9 @@ def test_servers_serve_later_stages_and_end_with_the_last(tmp_path: Path) -> Non
 
 
 def test_a_server_that_does_not_start_is_told(tmp_path: Path) -> None:
-    broken = Server(("python", "-c", "exit(1)"), ready_url=f"http://localhost:{Ports.free().http}/")
+    broken = ServerCommand(
+        ("python", "-c", "exit(1)"), ready_url=f"http://localhost:{Ports.free().http}/"
+    )
     with pytest.raises(CosyError, match="ended at its start"):
         said([Stage(3, "start", (broken,))], tmp_path)
 

@@ -12,7 +12,7 @@ from cosyserve.deploy.stages.deployment import Deployment
 from cosyserve.deploy.stages.dit import spread_ports
 from cosyserve.deploy.stages.run import show
 from cosyserve.deploy.stages.scripts import SCRIPTS, chosen
-from cosyserve.deploy.stages.stage import Server
+from cosyserve.deploy.stages.stage import ServerCommand
 from cosyserve.errors import InputError
 
 DOCS = Path(__file__).parents[3] / "docs" / "stages.md"
@@ -47,7 +47,7 @@ def test_numbers_are_those_of_the_original(flow: str, last: int) -> None:
 def test_every_token2wav_server_has_ports_and_a_gpu_of_its_own() -> None:
     deployment = Deployment(Path("."), "dit", "trtllm")
     stage = chosen(deployment, 7, 7)[0]
-    llm, *servers = [command for command in stage.commands if isinstance(command, Server)]
+    llm, *servers = [command for command in stage.commands if isinstance(command, ServerCommand)]
     assert "trtllm-serve" in llm.argv
     assert llm.env == {"CUDA_VISIBLE_DEVICES": "0"}
     assert [server.env["CUDA_VISIBLE_DEVICES"] for server in servers] == list("112233")

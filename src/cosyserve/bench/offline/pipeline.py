@@ -83,7 +83,7 @@ class OfflineTimes:
 
 
 @dataclass(eq=False)
-class Utterance:
+class OfflineUtterance:
     """A segment of an item's text."""
 
     item: str
@@ -132,7 +132,7 @@ async def _run_once(model: OfflineModel, run: OfflineRun) -> OfflineTimes:
 
 def _utterances(
     model: OfflineModel, run: OfflineRun, items: Sequence[Item], times: OfflineTimes
-) -> Iterator[Utterance]:
+) -> Iterator[OfflineUtterance]:
     """What the LM and the token2wav need, prepared as it is asked for."""
     for item in items:
         if run.reference:
@@ -144,15 +144,17 @@ def _utterances(
         with times.timed("text_tokenization_time_in_collator_seconds"):
             requests = model.plan(item.text, voice)
         for number, request in enumerate(requests, start=1):
-            yield Utterance(item.id, number == len(requests), voice, request)
+            yield OfflineUtterance(item.id, number == len(requests), voice, request)
 
 
-def _next_batch(utterances: Iterator[Utterance], size: int, times: OfflineTimes) -> list[Utterance]:
+def _next_batch(
+    utterances: Iterator[OfflineUtterance], size: int, times: OfflineTimes
+) -> list[OfflineUtterance]:
     with times.timed("data_load_time_seconds"):
         return list(islice(utterances, size))
 
 
-async def _tokens(lm: LMBackend, utterance: Utterance) -> list[tuple[int, ...]]:
+async def _tokens(lm: LMBackend, utterance: OfflineUtterance) -> list[tuple[int, ...]]:
     """All of an utterance's tokens, in the pieces in which they come: the fewer the better."""
     request = replace(utterance.request, first_chunk=utterance.request.max_tokens)
     async with aclosing(lm.generate(request)) as pieces:
@@ -160,8 +162,8 @@ async def _tokens(lm: LMBackend, utterance: Utterance) -> list[tuple[int, ...]]:
 
 
 async def _audio(
-    token2wav: Token2WavBackend, batch: Sequence[Utterance], size: int, times: OfflineTimes
-) -> AsyncIterator[Utterance]:
+    token2wav: Token2WavBackend, batch: Sequence[OfflineUtterance], size: int, times: OfflineTimes
+) -> AsyncIterator[OfflineUtterance]:
     """The batch in its order, each with its samples; without tokens there are none."""
     for start in range(0, len(batch), size):
         part = batch[start : start + size]
@@ -171,7 +173,7 @@ async def _audio(
             yield one
 
 
-async def _speak(token2wav: Token2WavBackend, utterance: Utterance) -> None:
+async def _speak(token2wav: Token2WavBackend, utterance: OfflineUtterance) -> None:
     stream = token2wav.begin(
         utterance.voice,
         with_prompt=bool(len(utterance.voice.speech_tokens)),

@@ -11,7 +11,7 @@ from cosyserve.checkpoints.folder import written_whole
 from cosyserve.deploy.plan.plan import Plan
 from cosyserve.deploy.stages import dit, unet
 from cosyserve.deploy.stages.deployment import Deployment, cosyserve
-from cosyserve.deploy.stages.stage import Command, Server
+from cosyserve.deploy.stages.stage import Command, ServerCommand
 from cosyserve.errors import InputError
 from cosyserve.triton.process import Ports
 
@@ -73,11 +73,11 @@ def _set(plan: Plan, model: Path, number: int) -> Iterator[Placed]:
     stages = {stage.number: stage for stage in script.stages(deployment)}
     yield Placed((), "repository", (), "", stages[2].commands[0])
     for command in stages[start].commands:
-        assert isinstance(command, Server)
+        assert isinstance(command, ServerCommand)
         yield _server(command, number * layout.gpus, layout.gpus)
 
 
-def _server(server: Server, first_gpu: int, gpus: int) -> Placed:
+def _server(server: ServerCommand, first_gpu: int, gpus: int) -> Placed:
     gpu = first_gpu + int(server.env["CUDA_VISIBLE_DEVICES"])
     command = replace(server, env={"CUDA_VISIBLE_DEVICES": str(gpu)})
     triton = "--grpc-port" in server.argv

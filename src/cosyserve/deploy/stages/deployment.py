@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cosyserve.deploy.stages.stage import Command, Need, Server, answer_needed, path_needed
+from cosyserve.deploy.stages.stage import Command, Need, ServerCommand, answer_needed, path_needed
 from cosyserve.errors import InputError
 from cosyserve.triton.process import Ports
 
@@ -171,14 +171,14 @@ def cosyserve(*words: object) -> Command:
     return Command(("cosyserve", *map(str, words)))
 
 
-def triton_server(repository: Path, ports: Ports, gpu: int) -> Server:
+def triton_server(repository: Path, ports: Ports, gpu: int) -> ServerCommand:
     """A tritonserver that is replaced when it loses a process."""
     argv = (
         *("cosyserve", "deploy", "start", str(repository)),
         *("--http-port", str(ports.http), "--grpc-port", str(ports.grpc)),
         *("--metrics-port", str(ports.metrics)),
     )
-    return Server(argv, {"CUDA_VISIBLE_DEVICES": str(gpu)}, ready_url(ports))
+    return ServerCommand(argv, {"CUDA_VISIBLE_DEVICES": str(gpu)}, ready_url(ports))
 
 
 def ready_url(ports: Ports) -> str:

@@ -16,7 +16,7 @@ from cosyserve.deploy.stages.deployment import (
 )
 from cosyserve.deploy.stages.stage import (
     Command,
-    Server,
+    ServerCommand,
     Stage,
     answer_needed,
     path_needed,
@@ -82,7 +82,7 @@ def _start(deployment: Deployment, ports: Ports) -> Stage:
     return Stage(START, "start LLM and Triton", tuple(commands), tuple(needs))
 
 
-def _llm_server(deployment: Deployment) -> Server:
+def _llm_server(deployment: Deployment) -> ServerCommand:
     argv = (
         *("mpirun", "-np", "1", "--allow-run-as-root", "--oversubscribe"),
         *("trtllm-serve", "serve", "--tokenizer", str(deployment.lm_folder)),
@@ -91,7 +91,7 @@ def _llm_server(deployment: Deployment) -> Server:
         *("--kv_cache_free_gpu_memory_fraction", "0.4"),
     )
     health = f"http://localhost:{deployment.llm_port}/health"
-    return Server(argv, {"CUDA_VISIBLE_DEVICES": "0"}, health)
+    return ServerCommand(argv, {"CUDA_VISIBLE_DEVICES": "0"}, health)
 
 
 def _grpc_benchmark(deployment: Deployment, ports: Ports) -> Stage:

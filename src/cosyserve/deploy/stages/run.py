@@ -19,14 +19,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cosyserve.deploy.stages.stage import Command, Server, Stage, answers
+from cosyserve.deploy.stages.stage import Command, ServerCommand, Stage
 from cosyserve.errors import CosyError, InputError
+from cosyserve.triton.process import answers
 
 READY_SECONDS = 600.0
 STOP_SECONDS = 40.0
 
 Say = Callable[[str], None]
-Started = tuple[Server, subprocess.Popen[bytes]]
+Started = tuple[ServerCommand, subprocess.Popen[bytes]]
 
 
 class StageRecord:
@@ -87,7 +88,7 @@ def run(stages: Sequence[Stage], folder: Path, say: Say) -> None:
                 _remove(path)
             for command in stage.commands:
                 say(str(command))
-                if isinstance(command, Server):
+                if isinstance(command, ServerCommand):
                     servers.append(_start(command, folder))
                 else:
                     _execute(command, stage)
@@ -139,7 +140,7 @@ def _execute(command: Command, stage: Stage) -> None:
         )
 
 
-def _start(server: Server, folder: Path) -> Started:
+def _start(server: ServerCommand, folder: Path) -> Started:
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
     if answers(server.ready_url):
@@ -155,7 +156,7 @@ def _start(server: Server, folder: Path) -> Started:
     return server, process
 
 
-def _wait_ready(server: Server, process: subprocess.Popen[bytes]) -> None:
+def _wait_ready(server: ServerCommand, process: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + READY_SECONDS
     while not answers(server.ready_url):
         if process.poll() is not None:

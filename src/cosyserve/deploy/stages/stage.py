@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from cosyserve.triton.process import answers
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Server(Command):
+class ServerCommand(Command):
     """A program that stays; it is ready when its URL answers."""
 
     ready_url: str = ""
@@ -60,7 +60,7 @@ class Stage:
 
     @property
     def serves(self) -> bool:
-        return any(isinstance(command, Server) for command in self.commands)
+        return any(isinstance(command, ServerCommand) for command in self.commands)
 
 
 def path_needed(path: Path, advice: str) -> Need:
@@ -73,12 +73,3 @@ def program_needed(name: str, advice: str) -> Need:
 
 def answer_needed(url: str, advice: str) -> Need:
     return Need(lambda: answers(url), f"nothing answers at {url}: {advice}")
-
-
-def answers(url: str) -> bool:
-    """Whether a server answers a URL with success."""
-    try:
-        with urllib.request.urlopen(url, timeout=2) as response:
-            return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cosyserve.cli.client import RunMode
 from cosyserve.cli.common import note
 from cosyserve.errors import InputError
 
@@ -25,11 +26,6 @@ class LLMName(StrEnum):
 class HubName(StrEnum):
     HUGGING_FACE = "huggingface"
     MODELSCOPE = "modelscope"
-
-
-class BenchMode(StrEnum):
-    STREAMING = "streaming"
-    OFFLINE = "offline"
 
 
 def run(
@@ -83,8 +79,8 @@ def run(
     ] = None,
     num_tasks: Annotated[int, typer.Option(min=1, help="Requests at once in a benchmark.")] = 4,
     mode: Annotated[
-        BenchMode, typer.Option(help="Whether answers of the gRPC benchmark stream.")
-    ] = BenchMode.STREAMING,
+        RunMode, typer.Option(help="Whether answers of the gRPC benchmark stream.")
+    ] = RunMode.STREAMING,
     use_spk2info_cache: Annotated[
         bool,
         typer.Option(

@@ -39,11 +39,11 @@ quick: $(ALL)
 
 # Two processes share the cores, file by file. Kernels that have passed are left out.
 test: $(ALL)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Minutes of interpreting: after a change of networks, kernels or their tests.
 kernels: $(ALL)
-	PROVE_KERNELS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -m kernels
+	PROVE_KERNELS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m kernels
 	$(BIN)/python -m tests.proven_kernels
 
 lint: $(ALL)

@@ -17,6 +17,8 @@ import numpy.testing  # at its first import it starts a process
 import pytest
 import torch
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
@@ -79,13 +81,22 @@ TIERS = {
 }
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives every test its tier; the longest begin: processes that share them then end together.
+class ByFile(LoadFileScheduling):
+    """A file's tests run in one process, as do all that start a tritonserver: two that start at
+    once can fail."""
 
-    A file is a group of tests that run in one process, as are all that start a tritonserver: two
-    of them that start at once can fail.
-    """
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0].removeprefix("tests/")
+        return "triton" if path.startswith(TIERS["triton"]) else path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile | None:
+    return ByFile(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives every test its tier; the longest begin: processes that share them then end together."""
     places = [(place, tier) for tier in TIERS for place in TIERS[tier]]
     skip_kernels = proven_kernels.proven()
     order: dict[pytest.Item, int] = {}
@@ -100,7 +111,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(tier)
         if tier == "kernels" and skip_kernels:
             item.add_marker(pytest.mark.skip(reason="these have passed: `make kernels` runs them"))
-        item.add_marker(pytest.mark.xdist_group("triton" if tier == "triton" else path))
     items.sort(key=lambda item: order[item])
 
 

@@ -157,14 +157,15 @@ def test_what_vllm_is_asked(runtime: Runtime, hugging_face_lm_folder: Path) -> N
         "stop_token_ids": [END, END + 1, END + 2],
         "output_kind": "delta",
     }
-    assert runtime.registered == {"CosyVoiceSpeechLM": "cosyserve.backends.vllm_model:SpeechLM"}
+    name = "CosyVoiceSpeechLM"
+    assert runtime.registered == {name: f"cosyserve.backends.vllm_model:{name}"}
     assert runtime.opened == {
         "model": str(hugging_face_lm_folder),
         "dtype": "auto",
         "max_num_seqs": 3,
         "gpu_memory_utilization": 0.4,
         "skip_tokenizer_init": True,
-        "hf_overrides": {"architectures": ["CosyVoiceSpeechLM"]},
+        "hf_overrides": {"architectures": [name]},
     }
 
 

@@ -18,8 +18,8 @@ from cosyserve.deploy.triton_here import (
 from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
-from tests.gateway.test_kserve import RECORDING
-from tests.gateway.test_kserve import body as client_http
+from tests.gateway.original.test_kserve import RECORDING
+from tests.gateway.original.test_kserve import body as client_http
 from tests.serving import served
 
 ONE = [("auto", "")]

@@ -10,15 +10,18 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from cosyserve.contracts import Engine
-from cosyserve.gateway import kserve, speech, status, voices
-from cosyserve.gateway.decoding import Decoder
+from cosyserve.gateway import status
 from cosyserve.gateway.errors import ErrorEnvelope, reraise
-from cosyserve.gateway.interpreter import Interpreter
 from cosyserve.gateway.keys import Keys
-from cosyserve.gateway.known_voices import KnownVoices
 from cosyserve.gateway.limits import Gate, Guard, Limits
-from cosyserve.gateway.metrics import Metrics
-from cosyserve.gateway.trace import Ledger, Trace
+from cosyserve.gateway.original import kserve
+from cosyserve.gateway.speech import routes as speech
+from cosyserve.gateway.speech.interpreter import Interpreter
+from cosyserve.gateway.telemetry.metrics import Metrics
+from cosyserve.gateway.telemetry.trace import Ledger, Trace
+from cosyserve.gateway.voices import routes as voices
+from cosyserve.gateway.voices.decoding import Decoder
+from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.gateway.websocket import connection
 from cosyserve.gateway.websocket.connections import Connections
 from cosyserve.gateway.websocket.utterance import UtteranceContext

@@ -15,9 +15,10 @@ from typing import NoReturn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve.gateway.errors import ClientLeft, Refusal, retry_after
-from cosyserve.gateway.record import Record
+from cosyserve.gateway.telemetry.record import Record
 from cosyserve.settings import Settings
 
+MAX_TEXT = 4096  # characters of instructions, and of what a recording says
 ALWAYS_ANSWERED = frozenset({"/health", "/ready", "/metrics"})
 
 

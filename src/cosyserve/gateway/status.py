@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from cosyserve.contracts import Engine, ModelInfo
 from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.limits import Gate
-from cosyserve.gateway.metrics import Metrics
+from cosyserve.gateway.telemetry.metrics import Metrics
 
 # Programs written for OpenAI's service name these; they get the model that is loaded.
 OPENAI_MODELS = frozenset({"tts-1", "tts-1-hd", "gpt-4o-mini-tts"})

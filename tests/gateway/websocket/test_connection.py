@@ -14,8 +14,8 @@ from cosyserve.audio import MEDIA_TYPES, AudioFormat, encode
 from cosyserve.audio.formats import output_rate
 from cosyserve.errors import CosyError, InputError, OverloadError, WorkerError
 from tests.gateway.serving import Running
+from tests.gateway.speech.test_routes import RECORDING, check_audio
 from tests.gateway.talking import STREAM, close_code, talking
-from tests.gateway.test_speech import RECORDING, check_audio
 from tests.gateway.test_status import samples
 
 TEXT = "Every letter comes alone."

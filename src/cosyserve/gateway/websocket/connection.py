@@ -13,8 +13,8 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from cosyserve.gateway.errors import ClientLeft, ErrorEnvelope, Refusal
 from cosyserve.gateway.limits import shutting_down
-from cosyserve.gateway.metrics import Metrics
-from cosyserve.gateway.record import Record
+from cosyserve.gateway.telemetry.metrics import Metrics
+from cosyserve.gateway.telemetry.record import Record
 from cosyserve.gateway.websocket.connections import Connections
 from cosyserve.gateway.websocket.messages import (
     CancelMessage,

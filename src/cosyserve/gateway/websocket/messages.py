@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from cosyserve.gateway.errors import ErrorBody, Refusal, invalid_value
-from cosyserve.gateway.framing import Usage
-from cosyserve.gateway.requests import SpeechFields
+from cosyserve.gateway.speech.body import SpeechFields
+from cosyserve.gateway.speech.framing import Usage
 
 MAX_FAULT = 300  # characters of an error message, which may quote what was sent
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from cosyserve.audio.formats import output_rate
 from cosyserve.contracts import Engine
 from cosyserve.gateway.errors import ClientLeft, Refusal
-from cosyserve.gateway.framing import Usage, open_framing
-from cosyserve.gateway.interpreter import Interpreter
 from cosyserve.gateway.limits import Gate, Limits
-from cosyserve.gateway.record import Record
-from cosyserve.gateway.speaking import Speaking
-from cosyserve.gateway.trace import CLIENT_LEFT, Ledger
+from cosyserve.gateway.speech.framing import Usage, open_framing
+from cosyserve.gateway.speech.interpreter import Interpreter
+from cosyserve.gateway.speech.speaking import Speaking
+from cosyserve.gateway.telemetry.record import Record
+from cosyserve.gateway.telemetry.trace import CLIENT_LEFT, Ledger
 from cosyserve.gateway.websocket.messages import (
     DoneEvent,
     ErrorEvent,

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Request, Response
 from cosyserve.audio import MEDIA_TYPES
 from cosyserve.contracts import Engine
 from cosyserve.gateway.errors import Refusal
-from cosyserve.gateway.framing import open_framing
-from cosyserve.gateway.interpreter import Interpreter
 from cosyserve.gateway.limits import Limits
-from cosyserve.gateway.requests import OPENAPI_BODY, read_speech
-from cosyserve.gateway.response import SpeechResponse
+from cosyserve.gateway.speech.body import OPENAPI_BODY, read_speech
+from cosyserve.gateway.speech.framing import open_framing
+from cosyserve.gateway.speech.interpreter import Interpreter
+from cosyserve.gateway.speech.response import SpeechResponse
 
 SPEECH: dict[int | str, dict[str, object]] = {
     200: {

@@ -9,8 +9,8 @@ from contextlib import aclosing
 
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Engine, SpeechRequest
 from cosyserve.errors import AudioError, CosyError, WorkerError
-from cosyserve.gateway.framing import Framing, Usage
-from cosyserve.gateway.record import Record
+from cosyserve.gateway.speech.framing import Framing, Usage
+from cosyserve.gateway.telemetry.record import Record
 
 
 class Speaking:

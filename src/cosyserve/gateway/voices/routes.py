@@ -11,9 +11,9 @@ from fastapi import APIRouter, Form, Response, UploadFile
 from pydantic import BaseModel
 
 from cosyserve.contracts import TOKENS_PER_SECOND, Engine, Recording, Voice, VoiceFormat
-from cosyserve.gateway.decoding import Decoder
-from cosyserve.gateway.known_voices import KnownVoices
-from cosyserve.gateway.requests import MAX_TEXT
+from cosyserve.gateway.limits import MAX_TEXT
+from cosyserve.gateway.voices.decoding import Decoder
+from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.voices.file import from_bytes, to_bytes
 from cosyserve.voices.fits import check_fits
 

@@ -25,10 +25,10 @@ from cosyserve.audio import AudioFormat
 from cosyserve.audio.formats import MAX_RATE, MIN_RATE
 from cosyserve.contracts import MAX_SPEED, MIN_SPEED, Mode
 from cosyserve.gateway.errors import Refusal
+from cosyserve.gateway.limits import MAX_TEXT
 
 MAX_FIELDS = 32
 MAX_SEED = 2**63 - 1
-MAX_TEXT = 4096  # characters of instructions, and of what a recording says
 SpokenMode = Literal[Mode.ZERO_SHOT, Mode.CROSS_LINGUAL, Mode.INSTRUCT, Mode.PRESET]
 
 

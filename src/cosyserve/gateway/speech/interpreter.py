@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 from cosyserve.contracts import Engine, Mode, Recording, SpeechRequest, Voice
 from cosyserve.errors import InputError
-from cosyserve.gateway.decoding import Decoder
-from cosyserve.gateway.known_voices import KnownVoices
-from cosyserve.gateway.requests import SpeechFields
+from cosyserve.gateway.speech.body import SpeechFields
 from cosyserve.gateway.status import check_model
+from cosyserve.gateway.voices.decoding import Decoder
+from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.voices.learned import LearnedVoices
 
 

@@ -18,12 +18,12 @@ from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.contracts import Engine, Floats, Recording, SpeechRequest, Voice
 from cosyserve.errors import AudioError
 from cosyserve.gateway.errors import Refusal, invalid_value
-from cosyserve.gateway.framing import Usage
-from cosyserve.gateway.known_voices import KnownVoices
 from cosyserve.gateway.limits import Limits
-from cosyserve.gateway.response import SpeechResponse
-from cosyserve.gateway.speech import check_text
+from cosyserve.gateway.speech.framing import Usage
+from cosyserve.gateway.speech.response import SpeechResponse
+from cosyserve.gateway.speech.routes import check_text
 from cosyserve.gateway.status import check_model
+from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.voices.enroll import check_recording
 from cosyserve.voices.learned import LearnedVoices
 from cosyserve.voices.store import DEFAULT

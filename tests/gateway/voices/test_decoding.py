@@ -16,8 +16,8 @@ import pytest
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.contracts import Floats
 from cosyserve.errors import AudioError
-from cosyserve.gateway import decoding
-from cosyserve.gateway.decoding import Decoder
+from cosyserve.gateway.voices import decoding
+from cosyserve.gateway.voices.decoding import Decoder
 from tests.gateway.sine_engine import sine
 
 T = TypeVar("T")
@@ -117,6 +117,7 @@ def test_a_child_is_ready_and_used_once() -> None:
     ],
 )
 def test_the_child_can_do_no_harm(deed: str, tmp_path: object) -> None:
-    code = f"from cosyserve.gateway.decoding import _limit_this_process as limit; limit(); {deed}"
+    limit = "from cosyserve.gateway.voices.decoding import _limit_this_process as limit; limit()"
+    code = f"{limit}; {deed}"
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=str(tmp_path))
     assert child.returncode != 0

@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve.errors import CosyError
 from cosyserve.gateway.errors import ClientLeft, Refusal, as_refusal
-from cosyserve.gateway.metrics import Metrics
-from cosyserve.gateway.record import Record
+from cosyserve.gateway.telemetry.metrics import Metrics
+from cosyserve.gateway.telemetry.record import Record
 
 SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 CLIENT_LEFT = 499  # what nginx calls it; nobody receives it

@@ -9,9 +9,9 @@ from starlette.types import Receive, Scope, Send
 
 from cosyserve.contracts import Engine, SpeechRequest
 from cosyserve.gateway.errors import as_refusal
-from cosyserve.gateway.framing import Framing
-from cosyserve.gateway.record import Record
-from cosyserve.gateway.speaking import Speaking
+from cosyserve.gateway.speech.framing import Framing
+from cosyserve.gateway.speech.speaking import Speaking
+from cosyserve.gateway.telemetry.record import Record
 
 
 class SpeechResponse(Response):

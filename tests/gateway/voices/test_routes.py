@@ -16,8 +16,8 @@ import pytest
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.contracts import Voice
 from cosyserve.errors import StoreError, VoiceError
-from cosyserve.gateway import known_voices
-from cosyserve.gateway.known_voices import KnownVoices
+from cosyserve.gateway.voices import known as known_voices
+from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.voices.file import from_bytes, to_bytes
 from cosyserve.voices.folder import FolderShelf
 from cosyserve.voices.store import VoiceStore

@@ -1,0 +1,1 @@
+"""Doors for the clients of the original project."""

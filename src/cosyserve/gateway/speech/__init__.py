@@ -1,0 +1,1 @@
+"""Text to speech over HTTP: the body, the route, the answer and its bytes."""

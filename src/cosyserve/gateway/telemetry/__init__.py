@@ -1,0 +1,1 @@
+"""What is known of every request: its record, its line in the log, figures."""

@@ -1,0 +1,1 @@
+"""Voices over HTTP: their routes, their names, recordings of strangers."""

@@ -99,3 +99,14 @@ def test_where_voices_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings.read().voices == "/somewhere/voices"
     monkeypatch.setenv("COSYSERVE_VOICE_STORE", "redis://host")
     assert Settings.read().voices == "redis://host"
+
+
+@pytest.mark.parametrize("budget", ["", "0.5", ".25", "1", "12GiB", "1.5GiB"])
+def test_budgets_of_gpu_memory(budget: str) -> None:
+    assert Settings.read(gpu_memory=budget).gpu_memory == budget
+
+
+@pytest.mark.parametrize("budget", ["0,5", "50%", "2", "-1GiB", "12 GB", "GiB"])
+def test_what_is_no_budget_is_refused(budget: str) -> None:
+    with pytest.raises(InputError, match=r"a share of the GPU \(0.5\) or GiB \(12GiB\)"):
+        Settings.read(gpu_memory=budget)

@@ -73,6 +73,7 @@ def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOpt
             threads=settings.threads,
             profile=settings.profile,
             slots=settings.slots,
+            gpu_memory=settings.gpu_memory,
             waiting=settings.waiting,
             max_wait=settings.max_wait_seconds,
             voice_cache_bytes=settings.voice_cache_bytes,

@@ -5,11 +5,12 @@ A command-line option goes before the environment.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, PrivateAttr, SecretStr, ValidationError
+from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cosyserve.contracts import (
@@ -23,6 +24,7 @@ from cosyserve.errors import InputError
 
 PREFIX = "COSYSERVE_"
 LLM_SAMPLING = LLMSampling()
+GPU_MEMORY = re.compile(r"0?\.\d+|1(\.0)?|\d+(\.\d+)?GiB")  # a share, or GiB
 
 
 class Dtype(StrEnum):
@@ -111,8 +113,11 @@ class Settings(BaseSettings):
     """What a GPU is tuned for: `latency` (few listeners who hear soon) or `throughput` (as many as
     it can serve)."""
     slots: int = Field(default=0, ge=0)
-    """The number of requests that a worker computes at once; 0 means 8 on a CPU, and what the
-    profile has on a GPU."""
+    """The number of requests that a worker computes at once; 0 means 8 on a CPU, and on a GPU what
+    the profile has, or half of it and so on until they fit."""
+    gpu_memory: str = ""
+    """The memory that a worker may have of each of its GPUs: a share (`0.5`) or GiB (`12GiB`); if
+    empty, all that is free."""
     waiting: int = Field(default=MAX_WAITING, ge=0)
     """The number of requests that may wait for a worker; more are refused with 429."""
     max_wait_seconds: float = Field(default=MAX_WAIT_SECONDS, gt=0)
@@ -149,6 +154,13 @@ class Settings(BaseSettings):
     def options(self) -> frozenset[str]:
         """The names of the settings that the command line gave."""
         return self._options
+
+    @field_validator("gpu_memory")
+    @classmethod
+    def _check_gpu_memory(cls, budget: str) -> str:
+        if budget and not GPU_MEMORY.fullmatch(budget):
+            raise ValueError("give a share of the GPU (0.5) or GiB (12GiB)")
+        return budget
 
     @property
     def voices(self) -> str:

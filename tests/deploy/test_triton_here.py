@@ -28,6 +28,7 @@ VALUES = {  # other than the defaults
     "profile": "throughput",
     "engine": "triton://a:1",
     "max_connections": "1023",
+    "gpu_memory": "12GiB",
     **dict.fromkeys(("model", "home", "voice_store", "default_voice", "host", "api_keys"), "x"),
     **dict.fromkeys(("device", "lm_device", "token2wav_device"), "cuda:1"),
     **dict.fromkeys(("llm_temperature", "llm_top_p", "llm_repetition_penalty"), "0.5"),

@@ -43,6 +43,10 @@ class Model:
     speaker_encoder: SpeakerEncoder | None
     voices: tuple[Path, ...]
 
+    @property
+    def devices(self) -> set[torch.device]:
+        return {self.device, *(next(flow.parameters()).device for flow, _ in self.token2wavs)}
+
     def need_lm(self) -> tuple[SpeechLM, TextTokenizer]:
         _, tokenizer = self.need_text_side()
         if self.lm is None:

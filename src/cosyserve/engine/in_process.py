@@ -22,7 +22,7 @@ from cosyserve.contracts import (
 from cosyserve.engine.compute.profile import LATENCY, Profile
 from cosyserve.engine.scheduling.intake import Intake, Ticket
 from cosyserve.engine.scheduling.loop import Loop
-from cosyserve.engine.scheduling.scheduler import Scheduler
+from cosyserve.engine.scheduling.start import start_scheduler
 from cosyserve.engine.split.backend_lm import BackendLM
 from cosyserve.engine.text_stream import feeding, opened
 from cosyserve.errors import CosyError
@@ -48,10 +48,9 @@ class LocalEngine:
         self._numbers = NumberProcess()
         self._lm = BackendLM(lm) if lm else None
         _, tokenizer = model.need_text_side()
-        scheduler = Scheduler.of(
+        scheduler = start_scheduler(
             model, self._lm, slots=slots, max_waiting=max_waiting, profile=profile
         )
-        scheduler.warm_up()
         self._loop = Loop(scheduler)
         self.model = describe(model)
         if self._lm:

@@ -16,6 +16,10 @@ from cosyserve.errors import CosyError
 log = logging.getLogger(__name__)
 
 
+class OutOfGPUMemoryError(CosyError):
+    """The sessions that were to run at once don't fit on the GPU."""
+
+
 class Part(Protocol):
     def warm_up(self) -> int:
         """-> how many shapes are ready."""
@@ -50,6 +54,7 @@ def oom_as_error(slots: int) -> Iterator[None]:
     try:
         yield
     except OutOfMemoryError as error:
-        raise CosyError(
-            f"the GPU has no memory for {slots} sessions: set COSYSERVE_SLOTS to fewer"
+        raise OutOfGPUMemoryError(
+            f"the GPU has no memory for {slots} sessions: set COSYSERVE_SLOTS to fewer, or "
+            "COSYSERVE_GPU_MEMORY to more"
         ) from error

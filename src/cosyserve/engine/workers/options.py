@@ -16,7 +16,8 @@ class WorkerOptions:
     dtype: str = "auto"
     threads: int = 0  # as many as torch likes
     profile: str = "latency"
-    slots: int = 0  # as many as the profile has
+    slots: int = 0  # as many as the profile has, or as fit
+    gpu_memory: str = ""  # of each GPU: a share ("0.5") or GiB ("12GiB"); empty: all
     waiting: int = MAX_WAITING
     max_wait: float = MAX_WAIT_SECONDS
     voice_cache_bytes: int = VOICE_CACHE_BYTES

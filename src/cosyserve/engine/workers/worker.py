@@ -25,10 +25,11 @@ from cosyserve.checkpoints.model import Model
 from cosyserve.checkpoints.parts import MODULES
 from cosyserve.contracts import AudioChunk
 from cosyserve.engine.compute.errors import client_error
+from cosyserve.engine.compute.gpu_memory import limit_gpu_memory
 from cosyserve.engine.compute.profile import profile
 from cosyserve.engine.scheduling.intake import Intake, Ticket
 from cosyserve.engine.scheduling.loop import Loop
-from cosyserve.engine.scheduling.scheduler import Scheduler
+from cosyserve.engine.scheduling.start import start_scheduler
 from cosyserve.engine.split.backend_lm import BackendLM
 from cosyserve.engine.split.lm_backends import open_llm_server
 from cosyserve.engine.workers.messages import (
@@ -67,7 +68,7 @@ class Worker:
         self._sending = threading.Lock()
         self._tickets: dict[int, Ticket] = {}
         self._voices = ReceivedVoices(options.voice_cache_bytes)
-        self._scheduler = Scheduler.of(
+        self._scheduler = start_scheduler(
             model,
             lm,
             slots=options.slots,
@@ -75,7 +76,6 @@ class Worker:
             max_wait=options.max_wait,
             profile=profile(options.profile),
         )
-        self._scheduler.warm_up()
         self._loop = Loop(self._scheduler, self._report)
         self._info = describe(model)
         if lm:
@@ -168,6 +168,8 @@ def main() -> None:
             dtype=options.dtype,
             only=[part for part in MODULES if part != "lm"] if options.llm else None,
         )
+        if options.gpu_memory:
+            limit_gpu_memory(options.gpu_memory, model.devices)
         worker = Worker(link, model, options)
     except CosyError as error:
         link.sendall(frame(NotStarted(str(error))))

@@ -1,0 +1,50 @@
+"""A scheduler starts with as many slots as fit."""
+
+from __future__ import annotations
+
+import pytest
+from torch import OutOfMemoryError
+
+from cosyserve.checkpoints.model import Model
+from cosyserve.engine.compute.lm_runner import LMRunner
+from cosyserve.engine.compute.profile import CPU_SLOTS
+from cosyserve.engine.compute.warm_up import OutOfGPUMemoryError
+from cosyserve.engine.scheduling.start import start_scheduler
+
+
+def holds(monkeypatch: pytest.MonkeyPatch, fitting: int) -> list[int]:
+    """Memory for so many sessions -> the numbers that were tried."""
+    tried: list[int] = []
+
+    def warm_up(runner: LMRunner) -> int:
+        tried.append(runner.slots)
+        if runner.slots > fitting:
+            raise OutOfMemoryError("CUDA out of memory")
+        return 0
+
+    monkeypatch.setattr(LMRunner, "warm_up", warm_up)
+    return tried
+
+
+def test_half_as_many_are_tried_until_they_fit(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = holds(monkeypatch, 2)
+    assert start_scheduler(model).slots == 2
+    assert tried == [CPU_SLOTS, 4, 2]
+
+
+def test_slots_that_were_asked_for_are_not_changed(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = holds(monkeypatch, 2)
+    with pytest.raises(OutOfGPUMemoryError, match="no memory for 3 sessions: set COSYSERVE_SLOTS"):
+        start_scheduler(model, slots=3)
+    assert tried == [3]
+
+
+def test_not_even_one_fits(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = holds(monkeypatch, 0)
+    with pytest.raises(OutOfGPUMemoryError, match="for 1 sessions"):
+        start_scheduler(model)
+    assert tried == [CPU_SLOTS, 4, 2, 1]

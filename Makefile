@@ -11,6 +11,9 @@ SERVER := $(VENV)/.server
 ALL := $(VENV)/.all
 INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
+# Tests start many processes, each of which would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: venv serve triton quick test kernels lint bench clean
 
 venv: $(ALL)

@@ -148,11 +148,7 @@ def _asked_mode(fields: SpeechFields) -> Mode | None:
 
 def _sampling(fields: SpeechFields, own: Sampling) -> Sampling | None:
     """The model's own sampling, changed as asked; None: it is not."""
-    asked: dict[str, float] = {}
-    if fields.top_p is not None:
-        asked["top_p"] = fields.top_p
-    if fields.top_k is not None:
-        asked["top_k"] = fields.top_k
-    if fields.temperature == 0:
-        asked["top_k"] = 1
-    return replace(own, **asked) if asked else None
+    if fields.top_p is None and fields.top_k is None and fields.temperature:
+        return None
+    top_k = (fields.top_k or own.top_k) if fields.temperature else 1
+    return replace(own, top_p=fields.top_p or own.top_p, top_k=top_k)

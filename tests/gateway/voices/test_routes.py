@@ -18,6 +18,7 @@ from cosyserve.contracts import Voice
 from cosyserve.errors import StoreError, VoiceError
 from cosyserve.gateway.voices import store_threads
 from cosyserve.gateway.voices.known import KnownVoices
+from cosyserve.settings import Settings
 from cosyserve.voices.file import from_bytes, to_bytes
 from cosyserve.voices.folder import FolderShelf
 from cosyserve.voices.store import VoiceStore
@@ -160,10 +161,37 @@ def test_openais_names_are_different_voices_of_the_model(server: Running) -> Non
     for name in ("alloy", "ash", "ballad", "cedar", "onyx", "nova"):
         assert server.say(voice=name).status_code == 200
     spoken = [len(request.voice.speech_tokens) for request in server.engine.requests]
-    assert spoken == [1, 2, 3, 1, 2, 3]
+    assert spoken == [1, 3, 2, 1, 2, 1]
     server.behave(voices={"default": voice_of(0), "001": voice_of(1)})
     server.say(voice="ash")
     assert server.engine.requests[0].voice is server.engine.voices["default"]
+
+
+def test_the_names_are_listed_as_clients_read_them(server: Running) -> None:
+    server.behave(voices={"default": voice_of(0), "ada": voice_of(1)})
+    listed = server.http.get(VOICES).json()
+    assert [voice["id"] for voice in listed["data"]] == ["ada", "default"]
+    assert {v["id"]: v["name"] for v in listed["voices"]} == {"ada": "ada", "default": "default"}
+    models = server.http.get("/v1/audio/models").json()
+    assert [model["id"] for model in models["models"]] == ["sine"]
+
+
+def test_a_recording_in_a_request_needs_consent_where_the_operator_wants_it() -> None:
+    recording = base64.b64encode(RECORDING).decode()
+    with serving(settings=Settings(require_consent=True)) as server:
+        for consent in ("", "  "):
+            refused = error(server.say(ref_audio=recording, consent=consent), 400)
+            assert (refused["code"], refused["param"]) == ("consent_required", "consent")
+        assert error(server.say(ref_audio=recording, consent="cons_1"), 400)["param"] == "consent"
+        assert server.engine.embedded == 0
+        wave = {"name": "reference_wav", "datatype": "FP32", "shape": [1, 8000], "data": [0.1] * 8000}
+        text = {"name": "target_text", "datatype": "BYTES", "shape": [1, 1], "data": ["Hello."]}
+        infer = server.http.post("/v2/models/sine/infer", json={"inputs": [wave, text]})
+        assert error(infer, 400)["code"] == "consent_required"
+        assert server.say(ref_audio=recording, consent="Ada agreed.").status_code == 200
+        assert server.engine.requests[0].voice.consent == "Ada agreed."
+        assert error(server.say(ref_audio=recording), 400)["code"] == "consent_required"
+        assert server.say().status_code == 200
 
 
 def test_the_operator_says_which_voice_default_is(tmp_path: Path) -> None:

@@ -167,7 +167,12 @@ def test_the_engines_nan_is_not_the_clients_fault(server: Running) -> None:
         ({"ref_audio": "https://example.org/a.wav"}, 400, "invalid_value", "ref_audio"),
         ({"references": [{"text": "Hum."}]}, 400, "invalid_value", "references"),
         ({"references": [{"data": "AAAA"}] * 2}, 400, "invalid_value", "references"),
-        ({"x_vector_only_mode": True, "mode": "zero_shot"}, 400, "invalid_value", "x_vector_only_mode"),
+        (
+            {"x_vector_only_mode": True, "mode": "zero_shot"},
+            400,
+            "invalid_value",
+            "x_vector_only_mode",
+        ),
         ({"voice": "a(1)+"}, 400, "invalid_value", "voice"),
         ({"voice": "default(0)"}, 400, "invalid_value", "voice"),
         ({"voice": "default+nobody"}, 404, "voice_not_found", "voice"),
@@ -216,7 +221,7 @@ def test_hostile_json(server: Running, body: bytes) -> None:
         ("multipart/form-data; boundary=x", b'--x\r\nContent-Disposition: form-data; name="a'),
         (
             "multipart/form-data; boundary=x; charset=nonsense",
-            b'--x\r\nContent-Disposition: form-data; name="input"\r\n\r\na\xff\r\n--x--\r\n',
+            b'--x\r\nContent-Disposition: form-data; name="speed"\r\n\r\na\xff\r\n--x--\r\n',
         ),
         ("multipart/form-data; boundary=" + "x" * 500, b"--x"),
     ],

@@ -184,7 +184,12 @@ def test_a_recording_in_a_request_needs_consent_where_the_operator_wants_it() ->
             assert (refused["code"], refused["param"]) == ("consent_required", "consent")
         assert error(server.say(ref_audio=recording, consent="cons_1"), 400)["param"] == "consent"
         assert server.engine.embedded == 0
-        wave = {"name": "reference_wav", "datatype": "FP32", "shape": [1, 8000], "data": [0.1] * 8000}
+        wave = {
+            "name": "reference_wav",
+            "datatype": "FP32",
+            "shape": [1, 8000],
+            "data": [0.1] * 8000,
+        }
         text = {"name": "target_text", "datatype": "BYTES", "shape": [1, 1], "data": ["Hello."]}
         infer = server.http.post("/v2/models/sine/infer", json={"inputs": [wave, text]})
         assert error(infer, 400)["code"] == "consent_required"

@@ -8,7 +8,7 @@ import queue
 import sys
 
 os.environ["OPENAI_BASE_URL"] = sys.argv[1]
-from RealtimeTTS.engines.openai_engine import OpenAIEngine  # noqa: E402
+from RealtimeTTS.engines.openai_engine import OpenAIEngine
 
 engine = OpenAIEngine(api_key="none", response_format="pcm")
 engine.queue = queue.Queue()

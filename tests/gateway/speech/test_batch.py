@@ -128,6 +128,7 @@ def test_few_outcomes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     kept, usage = Outcomes(), Usage(input_tokens=1, output_tokens=1, total_tokens=2)
     for name in ("a", "b", "a", "c"):
         kept.keep(None, Outcome(request_id=name, finish_reason="stop", usage=usage))
-    assert kept.get(None, "a") and kept.get(None, "c")
+    assert kept.get(None, "a")
+    assert kept.get(None, "c")
     with pytest.raises(Exception, match="'b'"):
         kept.get(None, "b")

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -24,7 +24,7 @@ RECORDING = encode(sine(24_000), AudioFormat.WAV)
 
 
 class Site(BaseHTTPRequestHandler):
-    hosts: list[str] = []
+    hosts: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
         self.hosts.append(self.headers["host"])
@@ -170,7 +170,7 @@ def test_a_slow_site_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_audio, "SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        with pytest.raises(Refusal, match="took more|can't be read"):
+        with pytest.raises(Refusal, match=r"took more|can't be read"):
             get(f"http://127.0.0.1:{port}/me.wav")
 
 

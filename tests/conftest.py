@@ -73,6 +73,7 @@ TIERS = {
         "bench/",
         "checkpoints/hub/",
         "gateway/",
+        "clients/",
         "golden/",
         "test_server.py",
         "text/test_number_process.py",

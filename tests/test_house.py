@@ -40,7 +40,7 @@ WINGS = {
         {"websocket", "original"},
         {"speech"},
         {"voices", "status"},
-        {"limits"},
+        {"limits", "policy"},
         {"telemetry", "keys"},
         {"errors"},
     ],

@@ -261,6 +261,7 @@ class ModelInfo:
     speech: bool  # False: random weights, not speech
     voices: dict[str, Voice]  # shipped with the model; `default` is among them if it has any
     takes_pieces: bool = True  # of text while it speaks; else it is asked for sentence by sentence
+    sampling: Sampling = Sampling()  # as it is best sampled
 
 
 @dataclass(frozen=True)

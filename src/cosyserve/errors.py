@@ -14,6 +14,7 @@ class CosyError(Exception):
       CheckpointError       a broken model folder
       VoiceError            a broken voice
         MissingVoiceError   no voice of that name
+        ConsentError        nobody has agreed to a voice
       StoreError            voices can't be read or written now
       OverloadError         no place in the queue
       WorkerError           no process that computes
@@ -60,6 +61,10 @@ class VoiceError(CosyError):
 
 class MissingVoiceError(VoiceError):
     """There is no voice of that name."""
+
+
+class ConsentError(VoiceError):
+    """A voice would be learned without the consent that the operator wants."""
 
 
 class StoreError(CosyError):

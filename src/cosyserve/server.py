@@ -21,6 +21,7 @@ from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.engine.workers.pool import WorkerPool
 from cosyserve.errors import InputError
 from cosyserve.gateway.limits import Limits
+from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.serve import serve as serve_http
 from cosyserve.settings import Settings, option_name
 from cosyserve.voices.store import VoiceStore, open_store
@@ -172,7 +173,8 @@ async def _run(
         await engine.start()
         limits = Limits.of(settings)
         await serve_http(
-            engine, store, settings.host, settings.port, limits, keys, settings.default_voice
+            *(engine, store, settings.host, settings.port, limits, keys, settings.default_voice),
+            policy=Policy.of(settings),
         )
     finally:
         await engine.close()

@@ -23,6 +23,8 @@ from cosyserve.contracts import (
 from cosyserve.errors import InputError
 
 PREFIX = "COSYSERVE_"
+# Programs written for OpenAI's service name these; they get the model that is loaded.
+OPENAI_MODELS = "tts-1,tts-1-hd,gpt-4o-mini-tts,gpt-4o-mini-tts-2025-12-15"
 LLM_SAMPLING = LLMSampling()
 GPU_MEMORY = re.compile(r"0?\.\d+|1(\.0)?|\d+(\.\d+)?GiB")  # a share, or GiB
 
@@ -109,6 +111,20 @@ class Settings(BaseSettings):
     api_keys: SecretStr = SecretStr("")
     """The keys, separated by commas, one of which clients must send; if empty, anybody may ask."""
 
+    strict_fields: bool = False
+    """What a field of a request is that nobody knows: 0, ignored and counted; 1, an error."""
+    model_aliases: str = OPENAI_MODELS
+    """The names, separated by commas, that mean the model besides its own; `*` is any name."""
+    voice_aliases: str = ""
+    """The voices' further names, as `NAME=VOICE` separated by commas; they go before stored voices,
+    and before the voices that OpenAI's names have."""
+    reference_urls: bool = False
+    """What becomes of a reference recording that is an http(s) URL: 0, it is refused; 1, it is
+    fetched, unless it leads to an address that is not public."""
+    require_consent: bool = False
+    """What a recording in a request for speech needs: 0, nothing more; 1, a `consent`, as every
+    stored voice does."""
+
     profile: ProfileName = ProfileName.LATENCY
     """What a GPU is tuned for: `latency` (few listeners who hear soon) or `throughput` (as many as
     it can serve)."""
@@ -172,6 +188,17 @@ class Settings(BaseSettings):
         keys = self.api_keys.get_secret_value().split(",")
         return [key.strip() for key in keys if key.strip()]
 
+    @property
+    def voice_names(self) -> dict[str, str]:
+        """The voices by their further names."""
+        return _pairs(self.voice_aliases)
+
+    @field_validator("voice_aliases")
+    @classmethod
+    def _are_pairs(cls, value: str) -> str:
+        _pairs(value)
+        return value
+
     @classmethod
     def read(cls, **options: Any) -> Settings:
         """The settings of the environment, with the options of a command line before it.
@@ -189,6 +216,13 @@ class Settings(BaseSettings):
             raise InputError(f"{place}: {first['msg']}") from error
         settings._options = frozenset(options)
         return settings
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+    if not all(name.strip() and voice.strip() for name, _, voice in pairs):
+        raise ValueError("give pairs like alloy=ada,nova=bob")
+    return {name.strip(): voice.strip() for name, _, voice in pairs}
 
 
 def variable(name: str) -> str:

@@ -18,6 +18,7 @@ import uvloop
 
 from cosyserve.gateway.app import create_app
 from cosyserve.gateway.limits import Limits
+from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.serve import config, listen
 from cosyserve.settings import Settings
 from cosyserve.voices.store import open_store
@@ -63,12 +64,13 @@ def serving(
     default_voice: str = "",
 ) -> Iterator[Running]:
     engine = engine or SineEngine()
-    limits = Limits.of(settings or Settings())
+    settings = settings or Settings()
+    limits, policy = Limits.of(settings), Policy.of(settings)
     with (
         tempfile.TemporaryDirectory() as folder,
         listen("127.0.0.1", 0, limits.seconds) as listener,
     ):
-        app = create_app(engine, open_store(store or folder), limits, keys, default_voice)
+        app = create_app(engine, open_store(store or folder), limits, keys, default_voice, policy)
         server = uvicorn.Server(config(app, limits))
 
         loops: list[asyncio.AbstractEventLoop] = []

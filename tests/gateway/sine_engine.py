@@ -159,6 +159,7 @@ class SineEngine:
             name=recording.name,
             language=recording.language,
             consent=recording.consent,
+            created="2026-05-01T12:00:00+00:00",
         )
 
     def stats(self) -> EngineStats:

@@ -15,11 +15,15 @@ from cosyserve.gateway.errors import ErrorEnvelope, reraise
 from cosyserve.gateway.keys import Keys
 from cosyserve.gateway.limits import Gate, Guard, Limits
 from cosyserve.gateway.original import kserve
+from cosyserve.gateway.policy import Policy
+from cosyserve.gateway.speech import batch
 from cosyserve.gateway.speech import routes as speech
 from cosyserve.gateway.speech.interpreter import Interpreter
 from cosyserve.gateway.telemetry.metrics import Metrics
 from cosyserve.gateway.telemetry.trace import Ledger, Trace
+from cosyserve.gateway.voices import consent_routes
 from cosyserve.gateway.voices import routes as voices
+from cosyserve.gateway.voices.consents import Consents
 from cosyserve.gateway.voices.decoding import Decoder
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.gateway.websocket import connection
@@ -36,17 +40,23 @@ def create_app(
     limits: Limits,
     keys: Sequence[str] = (),
     default_voice: str = "",
+    policy: Policy | None = None,
 ) -> FastAPI:
     """The application, with what its server must close in `app.state`: `gate` refuses new
     requests once it is closed, `connections` has the open WebSockets, `decoder` a child process."""
+    policy = policy or Policy()
     gate = Gate(limits.requests, limits.requests_per_key)
     connections = Connections(limits.connections)
     metrics = Metrics(engine)
     ledger = Ledger(metrics)
-    known_voices = KnownVoices(engine, store, default_voice)
+    known_voices = KnownVoices(engine, store, default_voice, policy.voice_aliases)
     decoder = Decoder()
-    learned_voices = LearnedVoices(limits.voice_cache_bytes)
-    interpreter = Interpreter(engine, known_voices, learned_voices, decoder)
+    learned_voices = LearnedVoices(limits.voice_cache_bytes, policy.require_consent)
+    consents = Consents(store.consents)
+    interpreter = Interpreter(
+        *(engine, known_voices, learned_voices, decoder, consents, metrics, policy),
+        max_recording_bytes=limits.body_bytes,
+    )
     context = UtteranceContext(engine, interpreter, limits, gate, ledger)
     app = FastAPI(
         title="cosyserve",
@@ -64,9 +74,11 @@ def create_app(
     app.state.gate = gate
     app.state.connections = connections
     app.state.decoder = decoder
-    app.include_router(speech.routes(engine, interpreter, limits))
     app.include_router(connection.routes(context, connections, metrics))
-    app.include_router(voices.routes(engine, known_voices, decoder))
-    app.include_router(kserve.routes(engine, known_voices, learned_voices, limits))
-    app.include_router(status.routes(engine, metrics, gate))
+    app.include_router(batch.routes(engine, interpreter, limits, gate, ledger))
+    app.include_router(speech.routes(engine, interpreter, limits))
+    app.include_router(voices.routes(engine, known_voices, decoder, consents))
+    app.include_router(consent_routes.routes(consents, decoder))
+    app.include_router(kserve.routes(engine, known_voices, learned_voices, limits, policy))
+    app.include_router(status.routes(engine, metrics, gate, policy))
     return app

@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse
 
 from cosyserve.errors import (
     AudioError,
+    ConsentError,
     CosyError,
     InputError,
     LLMServerError,
@@ -100,6 +101,8 @@ def as_refusal(error: Exception) -> Refusal:
             return Refusal(400, str(error), "invalid_audio")
         case MissingVoiceError():
             return Refusal(404, str(error), "voice_not_found", param="voice")
+        case ConsentError():
+            return Refusal(400, str(error), "consent_required", param="consent")
         case VoiceError():
             return Refusal(400, str(error), "invalid_voice")
         case WorkerError():

@@ -22,6 +22,7 @@ from cosyserve.contracts import Engine
 from cosyserve.errors import InputError
 from cosyserve.gateway.app import create_app
 from cosyserve.gateway.limits import Gate, Limits
+from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.status import NOT_SPEECH
 from cosyserve.gateway.voices.decoding import Decoder
 from cosyserve.gateway.websocket.connections import Connections
@@ -40,13 +41,14 @@ async def serve(
     limits: Limits,
     keys: Sequence[str] = (),
     default_voice: str = "",
+    policy: Policy | None = None,
 ) -> None:
     """Serves until SIGTERM or SIGINT, then lets running requests finish and closes the engine."""
     logging.basicConfig(format="%(message)s")
     logging.getLogger("cosyserve").setLevel(logging.INFO)
     try:
         with listen(host, port, limits.seconds) as listener:
-            app = create_app(engine, store, limits, keys, default_voice)
+            app = create_app(engine, store, limits, keys, default_voice, policy)
             await Server(app, engine, limits).serve(sockets=[listener])
     finally:
         await engine.close()

@@ -13,10 +13,9 @@ from pydantic import BaseModel
 from cosyserve.contracts import Engine, ModelInfo
 from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.limits import Gate
+from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.telemetry.metrics import Metrics
 
-# Programs written for OpenAI's service name these; they get the model that is loaded.
-OPENAI_MODELS = frozenset({"tts-1", "tts-1-hd", "gpt-4o-mini-tts"})
 NOT_SPEECH = "test model: not speech"
 
 
@@ -33,12 +32,23 @@ class ModelList(BaseModel):
     data: list[ModelEntry]
 
 
+class AudioModel(BaseModel):
+    id: str
+    name: str
+
+
+class AudioModelList(ModelList):
+    """The models as programs want them that list speech models apart."""
+
+    models: list[AudioModel]
+
+
 class Health(BaseModel):
     status: str
 
 
-def check_model(model: ModelInfo, name: str) -> None:
-    if name != model.name and name not in OPENAI_MODELS:
+def check_model(model: ModelInfo, name: str, policy: Policy) -> None:
+    if name != model.name and not policy.is_alias(name):
         message = f"no model named '{name:.80}'; this server runs '{model.name}'"
         raise Refusal(404, message, "model_not_found", param="model")
 
@@ -47,7 +57,7 @@ def describe(model: ModelInfo) -> str:
     return model.family if model.speech else NOT_SPEECH
 
 
-def routes(engine: Engine, metrics: Metrics, gate: Gate) -> APIRouter:
+def routes(engine: Engine, metrics: Metrics, gate: Gate, policy: Policy) -> APIRouter:
     router = APIRouter(tags=["status"])
     created = int(time.time())
     page = files("cosyserve.gateway").joinpath("docs.html").read_text("utf-8")
@@ -62,8 +72,13 @@ def routes(engine: Engine, metrics: Metrics, gate: Gate) -> APIRouter:
 
     @router.get("/v1/models/{name:path}")
     async def show_model(name: str) -> ModelEntry:
-        check_model(engine.model, name)
+        check_model(engine.model, name, policy)
         return entry()
+
+    @router.get("/v1/audio/models")
+    async def list_audio_models() -> AudioModelList:
+        model = entry()
+        return AudioModelList(data=[model], models=[AudioModel(id=model.id, name=model.id)])
 
     @router.get("/health")
     async def health() -> Health:

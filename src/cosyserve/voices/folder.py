@@ -11,13 +11,14 @@ SUFFIX = ".safetensors"
 
 
 class FolderShelf:
-    """Implements `store.Shelf`."""
+    """Implements `shelf.Shelf`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, suffix: str = SUFFIX) -> None:
         self.folder = folder
+        self._suffix = suffix
 
     def names(self) -> list[str]:
-        return [file.stem for file in self.folder.glob(f"*{SUFFIX}") if file.is_file()]
+        return [file.stem for file in self.folder.glob(f"*{self._suffix}") if file.is_file()]
 
     def read(self, name: str, max_bytes: int) -> bytes | None:
         file = self._file(name)
@@ -41,5 +42,8 @@ class FolderShelf:
     def where(self, name: str) -> str:
         return str(self._file(name))
 
+    def beside(self, kind: str) -> FolderShelf:
+        return FolderShelf(self.folder / kind, f".{kind}")
+
     def _file(self, name: str) -> Path:
-        return self.folder / f"{name}{SUFFIX}"
+        return self.folder / f"{name}{self._suffix}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cosyserve.contracts import Voice
+from cosyserve.errors import ConsentError
 from cosyserve.voices.lru import ByteLRU
 
 
@@ -24,12 +25,23 @@ class Learning:
 class LearnedVoices:
     """Voices by a hash of what they are learned from. Used from one event loop."""
 
-    def __init__(self, cache_bytes: int) -> None:
+    def __init__(self, cache_bytes: int, require_consent: bool = False) -> None:
+        self._require_consent = require_consent
         self._voices: ByteLRU[Voice] = ByteLRU(cache_bytes)
         self._running: dict[str, Learning] = {}
 
-    async def get(self, *source: bytes | str, learn: Callable[[], Awaitable[Voice]]) -> Voice:
-        """The voice of this source. It is learned unless it is remembered or being learned."""
+    async def get(
+        self, *source: bytes | str, learn: Callable[[], Awaitable[Voice]], consent: str = ""
+    ) -> Voice:
+        """The voice of this source. It is learned unless it is remembered or being learned.
+
+        `consent` says who agreed to this use of their voice.
+        """
+        if self._require_consent and not consent.strip():
+            raise ConsentError(
+                "this server speaks in the voice of a recording only with consent: say in "
+                "'consent' who agreed to it"
+            )
         key = await asyncio.to_thread(_key, source)
         voice = self._voices.get(key)
         return voice or await self._wait(key, learn)

@@ -22,9 +22,10 @@ SCAN_COUNT = 1000
 
 
 class RedisShelf:
-    """Implements `store.Shelf`."""
+    """Implements `shelf.Shelf`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, prefix: str = PREFIX) -> None:
+        self._url, self._prefix = url, prefix
         try:
             import redis
             from redis.backoff import NoBackoff
@@ -46,23 +47,26 @@ class RedisShelf:
 
     def names(self) -> list[str]:
         with self._reachable():
-            keys = self._client.scan_iter(f"{PREFIX}*", count=SCAN_COUNT, _type="string")
-            return [cast(bytes, key).decode(errors="replace")[len(PREFIX) :] for key in keys]
+            keys = self._client.scan_iter(f"{self._prefix}*", count=SCAN_COUNT, _type="string")
+            return [cast(bytes, key).decode(errors="replace")[len(self._prefix) :] for key in keys]
 
     def read(self, name: str, max_bytes: int) -> bytes | None:
         with self._reachable():
-            return cast(bytes, self._client.getrange(PREFIX + name, 0, max_bytes - 1)) or None
+            return cast(bytes, self._client.getrange(self._prefix + name, 0, max_bytes - 1)) or None
 
     def write(self, name: str, data: bytes, *, replace: bool) -> bool:
         with self._reachable():
-            return bool(self._client.set(PREFIX + name, data, nx=not replace))
+            return bool(self._client.set(self._prefix + name, data, nx=not replace))
 
     def remove(self, name: str) -> bool:
         with self._reachable():
-            return bool(self._client.delete(PREFIX + name))
+            return bool(self._client.delete(self._prefix + name))
 
     def where(self, name: str) -> str:
-        return f"Redis key {PREFIX}{name}"
+        return f"Redis key {self._prefix}{name}"
+
+    def beside(self, kind: str) -> RedisShelf:
+        return RedisShelf(self._url, f"cosyserve:{kind}:")
 
     @contextmanager
     def _reachable(self) -> Iterator[None]:

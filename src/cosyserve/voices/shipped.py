@@ -35,6 +35,7 @@ def describe(model: Model) -> ModelInfo:
         speech=config.speech,
         voices=_with_default(_read(model.voices, model.text_tokenizer, config), config),
         takes_pieces=config.takes_pieces,
+        sampling=config.sampling,
     )
 
 

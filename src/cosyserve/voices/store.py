@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
 
 from cosyserve.contracts import VOICE_CACHE_BYTES, Voice
 from cosyserve.errors import MissingVoiceError, VoiceError
+from cosyserve.voices.consents import ConsentStore
 from cosyserve.voices.file import MAX_BYTES, from_bytes, to_bytes
 from cosyserve.voices.folder import FolderShelf
 from cosyserve.voices.lru import ByteLRU
 from cosyserve.voices.redis import SCHEMES, RedisShelf
+from cosyserve.voices.shelf import Shelf
 
 DEFAULT = "default"  # a setting or the model says whose it is: nothing is kept under this name
 NAME = re.compile(r"\w[\w.-]{0,63}")  # letters of any script: the original's voices are 中文女 etc.
@@ -26,34 +26,17 @@ HEAD_BYTES = 16 << 10  # the header of nearly every voice file
 HEADER_LENGTH = struct.Struct("<Q")
 
 
-class Shelf(Protocol):
-    """Bytes by name. Raises `StoreError` when it can't be reached."""
-
-    def names(self) -> Iterable[str]: ...
-
-    def read(self, name: str, max_bytes: int) -> bytes | None:
-        """The first bytes, at most `max_bytes`; None: nothing has that name."""
-        ...
-
-    def write(self, name: str, data: bytes, *, replace: bool) -> bool:
-        """Keeps the bytes. False: the name is taken, and `replace` is off."""
-        ...
-
-    def remove(self, name: str) -> bool:
-        """Removes the bytes. False: nothing had that name."""
-        ...
-
-    def where(self, name: str) -> str:
-        """The place of a voice, for people."""
-        ...
-
-
 class VoiceStore:
     """May be used from several threads."""
 
     def __init__(self, shelf: Shelf, cache_bytes: int = VOICE_CACHE_BYTES) -> None:
         self._shelf = shelf
         self._read: ByteLRU[Voice] = ByteLRU(cache_bytes)
+
+    @property
+    def consents(self) -> ConsentStore:
+        """Recordings of people who agree, kept at the same place."""
+        return ConsentStore(self._shelf)
 
     def names(self) -> list[str]:
         return sorted(name for name in self._shelf.names() if _is_name(name))

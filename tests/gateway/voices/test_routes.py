@@ -16,8 +16,9 @@ import pytest
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.contracts import Voice
 from cosyserve.errors import StoreError, VoiceError
-from cosyserve.gateway.voices import known as known_voices
+from cosyserve.gateway.voices import store_threads
 from cosyserve.gateway.voices.known import KnownVoices
+from cosyserve.settings import Settings
 from cosyserve.voices.file import from_bytes, to_bytes
 from cosyserve.voices.folder import FolderShelf
 from cosyserve.voices.store import VoiceStore
@@ -45,7 +46,7 @@ def test_a_voice_from_birth_to_end(server: Running) -> None:
     assert born.status_code == 201
     shown = server.http.get(f"{VOICES}/小芳").json()
     assert shown == born.json()
-    assert (shown["id"], shown["object"], shown["shipped"]) == ("小芳", "voice", False)
+    assert (shown["id"], shown["object"], shown["shipped"]) == ("小芳", "audio.voice", False)
     assert (shown["prompt_text"], shown["prompt_seconds"], shown["language"]) == ("Hum.", 2.0, "zh")
     assert shown["consent"] == "Ada agreed on paper."
     listed = {voice["id"]: voice["shipped"] for voice in server.http.get(VOICES).json()["data"]}
@@ -62,7 +63,7 @@ def test_a_voice_from_birth_to_end(server: Running) -> None:
     assert again.json()["content_hash"] == shown["content_hash"]
 
     for name in ("小芳", "copy"):
-        assert server.http.delete(f"{VOICES}/{name}").status_code == 204
+        assert server.http.delete(f"{VOICES}/{name}").status_code == 200
         assert error(server.http.get(f"{VOICES}/{name}"), 404)["code"] == "voice_not_found"
         assert error(server.http.delete(f"{VOICES}/{name}"), 404)["code"] == "voice_not_found"
 
@@ -78,7 +79,7 @@ def test_an_openai_name_can_be_given_to_a_voice(server: Running) -> None:
     assert add(server, "alloy").status_code == 201
     server.say(voice="alloy")
     assert len(server.engine.requests[0].voice.speech_tokens) == 50
-    assert server.http.delete(f"{VOICES}/alloy").status_code == 204
+    assert server.http.delete(f"{VOICES}/alloy").status_code == 200
 
 
 @pytest.mark.parametrize("consent", ["", "  "])
@@ -118,14 +119,14 @@ def test_a_damaged_file_is_not_a_missing_one(server: Running) -> None:
     add(server, "rotten")
     (server.folder / "rotten.safetensors").write_bytes(b"rot")
     assert error(server.say(voice="rotten"), 400)["code"] == "invalid_voice"
-    assert server.http.delete(f"{VOICES}/rotten").status_code == 204
+    assert server.http.delete(f"{VOICES}/rotten").status_code == 200
 
 
 def test_many_who_want_one_name(server: Running) -> None:
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda _: add(server, "twin", GOOD).status_code, range(8)))
     assert sorted(answers) == [201] + [409] * 7
-    assert server.http.delete(f"{VOICES}/twin").status_code == 204
+    assert server.http.delete(f"{VOICES}/twin").status_code == 200
 
 
 def test_a_stored_voice_wins_but_not_over_default(server: Running) -> None:
@@ -160,10 +161,42 @@ def test_openais_names_are_different_voices_of_the_model(server: Running) -> Non
     for name in ("alloy", "ash", "ballad", "cedar", "onyx", "nova"):
         assert server.say(voice=name).status_code == 200
     spoken = [len(request.voice.speech_tokens) for request in server.engine.requests]
-    assert spoken == [1, 2, 3, 1, 2, 3]
+    assert spoken == [1, 3, 2, 1, 2, 1]
     server.behave(voices={"default": voice_of(0), "001": voice_of(1)})
     server.say(voice="ash")
     assert server.engine.requests[0].voice is server.engine.voices["default"]
+
+
+def test_the_names_are_listed_as_clients_read_them(server: Running) -> None:
+    server.behave(voices={"default": voice_of(0), "ada": voice_of(1)})
+    listed = server.http.get(VOICES).json()
+    assert [voice["id"] for voice in listed["data"]] == ["ada", "default"]
+    assert {v["id"]: v["name"] for v in listed["voices"]} == {"ada": "ada", "default": "default"}
+    models = server.http.get("/v1/audio/models").json()
+    assert [model["id"] for model in models["models"]] == ["sine"]
+
+
+def test_a_recording_in_a_request_needs_consent_where_the_operator_wants_it() -> None:
+    recording = base64.b64encode(RECORDING).decode()
+    with serving(settings=Settings(require_consent=True)) as server:
+        for consent in ("", "  "):
+            refused = error(server.say(ref_audio=recording, consent=consent), 400)
+            assert (refused["code"], refused["param"]) == ("consent_required", "consent")
+        assert error(server.say(ref_audio=recording, consent="cons_1"), 400)["param"] == "consent"
+        assert server.engine.embedded == 0
+        wave = {
+            "name": "reference_wav",
+            "datatype": "FP32",
+            "shape": [1, 8000],
+            "data": [0.1] * 8000,
+        }
+        text = {"name": "target_text", "datatype": "BYTES", "shape": [1, 1], "data": ["Hello."]}
+        infer = server.http.post("/v2/models/sine/infer", json={"inputs": [wave, text]})
+        assert error(infer, 400)["code"] == "consent_required"
+        assert server.say(ref_audio=recording, consent="Ada agreed.").status_code == 200
+        assert server.engine.requests[0].voice.consent == "Ada agreed."
+        assert error(server.say(ref_audio=recording), 400)["code"] == "consent_required"
+        assert server.say().status_code == 200
 
 
 def test_the_operator_says_which_voice_default_is(tmp_path: Path) -> None:
@@ -176,7 +209,7 @@ def test_the_operator_says_which_voice_default_is(tmp_path: Path) -> None:
         shown = server.http.get(f"{VOICES}/default").json()
         assert (shown["shipped"], shown["prompt_seconds"]) == (False, 9 / 25)
         assert error(server.http.delete(f"{VOICES}/default"), 409)["code"] == "voice_is_shipped"
-        assert server.http.delete(f"{VOICES}/ann").status_code == 204
+        assert server.http.delete(f"{VOICES}/ann").status_code == 200
         assert server.say().status_code == 200  # it was read at the start
     for name, complaint in (
         ("carl", "'carl': there is no such voice; known: "),
@@ -224,12 +257,12 @@ def test_a_store_that_hangs_holds_up_nobody_else(server: Running) -> None:
             *(known.get("ann") for _ in range(20)), return_exceptions=True
         )
         assert {type(answer) for answer in answers} == {StoreError}
-        assert calls == ["ann"] * known_voices.THREADS  # all of which still hang
+        assert calls == ["ann"] * store_threads.THREADS  # all of which still hang
         assert await known.get("default")
         await asyncio.to_thread(lambda: None)  # the threads that encode are free
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known_voices, "STORE_SECONDS", 0.3)
+        patch.setattr(store_threads, "SECONDS", 0.3)
         try:
             asyncio.run(story())
         finally:

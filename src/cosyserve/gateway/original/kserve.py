@@ -19,6 +19,7 @@ from cosyserve.contracts import Engine, Floats, Recording, SpeechRequest, Voice
 from cosyserve.errors import AudioError
 from cosyserve.gateway.errors import Refusal, invalid_value
 from cosyserve.gateway.limits import Limits
+from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.speech.framing import Usage
 from cosyserve.gateway.speech.response import SpeechResponse
 from cosyserve.gateway.speech.routes import check_text
@@ -65,7 +66,9 @@ ANSWER: dict[int | str, dict[str, Any]] = {
 }
 
 
-def routes(engine: Engine, known: KnownVoices, learned: LearnedVoices, limits: Limits) -> APIRouter:
+def routes(
+    engine: Engine, known: KnownVoices, learned: LearnedVoices, limits: Limits, policy: Policy
+) -> APIRouter:
     router = APIRouter(tags=["kserve"])
 
     async def speaker(inputs: dict[InputName, list[Any]]) -> Voice:
@@ -85,7 +88,7 @@ def routes(engine: Engine, known: KnownVoices, learned: LearnedVoices, limits: L
     ) -> Response:
         """Speaks `target_text` in the voice of `reference_wav` (16 kHz), or of a name."""
         if name not in MODELS:
-            check_model(engine.model, name)
+            check_model(engine.model, name, policy)
         inputs = {tensor.name: tensor.data for tensor in body.inputs}
         text, record = _text(inputs, "target_text"), request.state.record
         record.characters = len(text)

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import base64
 import binascii
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import Request
 from pydantic import (
+    AfterValidator,
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
     WithJsonSchema,
+    model_validator,
 )
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -26,37 +30,87 @@ from cosyserve.audio.formats import MAX_RATE, MIN_RATE
 from cosyserve.contracts import MAX_SPEED, MIN_SPEED, Mode
 from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.limits import MAX_TEXT
+from cosyserve.gateway.speech.dialects import translate
 
 MAX_FIELDS = 32
-MAX_SEED = 2**63 - 1
+MAX_SEED = MAX_TOKENS = 2**63 - 1
+MAX_TOP_K = 64  # with more, the steps of all listeners are computed more slowly
 SpokenMode = Literal[Mode.ZERO_SHOT, Mode.CROSS_LINGUAL, Mode.INSTRUCT, Mode.PRESET]
+StreamFormat = Literal["audio", "sse"]
 
 
-def _from_base64(value: object) -> object:
+@dataclass(frozen=True)
+class AudioURL:
+    """Where a recording lies in the network."""
+
+    url: str
+
+
+def _read_source(value: object) -> object:
+    if isinstance(value, list) and len(value) == 1:
+        (value,) = value
+    if isinstance(value, list):
+        raise ValueError("send one recording")
     if not isinstance(value, str):
         return value
+    if value[:8].lower().startswith(("http://", "https://")):
+        return AudioURL(value)
+    data = value
+    if value[:5].lower() == "data:":
+        head, _, data = value.partition(",")
+        if not head.lower().endswith(";base64"):
+            raise ValueError("a data: URL must be in base64")
     try:
-        return base64.b64decode(value, validate=True)
+        return base64.b64decode(data, validate=True)
     except (ValueError, binascii.Error):
-        raise ValueError("not valid base64") from None
+        raise ValueError("not valid base64; send base64, a data: URL or an http(s) URL") from None
+
+
+def _check_temperature(value: float) -> float:
+    if value not in (0, 1):
+        raise ValueError("it is 1, or 0 for the likeliest tokens; choose with top_p and top_k")
+    return value
 
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-Base64Audio = Annotated[
-    bytes,
-    BeforeValidator(_from_base64),
+VoiceName = Annotated[
+    Name,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1, "maxLength": 200},
+                {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]},
+            ]
+        }
+    ),
+]
+AudioSource = Annotated[
+    bytes | AudioURL,
+    BeforeValidator(_read_source),
     WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
 ]
 Format = Annotated[AudioFormat, WithJsonSchema({"type": "string", "enum": list(AudioFormat)})]
 
 
+class Reference(BaseModel):
+    """A recording and what is said in it, as other servers have them in `references`."""
+
+    audio: AudioSource = Field(
+        validation_alias=AliasChoices("audio", "audio_path", "ref_audio", "data")
+    )
+    text: Annotated[str, Field(max_length=MAX_TEXT)] | None = None
+
+
 class SpeechFields(BaseModel):
-    """How a text is to be spoken. OpenAI's fields first, then ours."""
+    """How a text is to be spoken. OpenAI's fields first, then ours, then those of other servers.
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    A field that nobody knows is kept in `model_extra`.
+    """
 
-    model: Name
-    voice: Name | Annotated[dict[Literal["id"], Name], Field(min_length=1)] = "default"
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+    model: str = Field(default="", max_length=200)
+    voice: VoiceName = "default"
     instructions: str = Field(default="", max_length=MAX_TEXT)
     response_format: Format = AudioFormat.MP3
     speed: float = Field(default=1.0, ge=MIN_SPEED, le=MAX_SPEED)
@@ -65,19 +119,30 @@ class SpeechFields(BaseModel):
     seed: int = Field(default=0, ge=0, le=MAX_SEED)
     language: str = Field(default="", max_length=32)
     sample_rate: int | None = Field(default=None, ge=MIN_RATE, le=MAX_RATE)
-    reference_audio: Base64Audio | None = None
+    reference_audio: AudioSource | None = None
     reference_text: str = Field(default="", max_length=MAX_TEXT)
+    consent: str = Field(default="", max_length=MAX_TEXT)
 
-    @property
-    def voice_name(self) -> str:
-        return self.voice if isinstance(self.voice, str) else self.voice["id"]
+    references: Annotated[list[Reference], Field(max_length=1)] = Field(default_factory=list)
+    task_type: Literal["Base", "CustomVoice", "VoiceDesign"] | None = None
+    x_vector_only_mode: bool = False
+    max_new_tokens: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
+    temperature: Annotated[float, AfterValidator(_check_temperature)] = 1.0
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=1, le=MAX_TOP_K)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _translate(cls, fields: object) -> object:
+        return translate(fields) if isinstance(fields, dict) else fields
 
 
 class SpeechBody(SpeechFields):
     """A whole request over HTTP."""
 
     input: Annotated[str, StringConstraints(min_length=1)]
-    stream_format: Literal["audio", "sse"] = "audio"
+    stream: bool = False
+    stream_format: StreamFormat | None = None
 
 
 def _form_schema() -> dict[str, Any]:
@@ -85,6 +150,7 @@ def _form_schema() -> dict[str, Any]:
     properties = schema["properties"]
     upload = {"type": "string", "format": "binary"}
     schema["properties"] = properties | {"voice": {"type": "string"}, "reference_audio": upload}
+    del schema["properties"]["references"]
     return schema
 
 

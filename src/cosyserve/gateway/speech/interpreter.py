@@ -3,59 +3,152 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
-from cosyserve.contracts import Engine, Mode, Recording, SpeechRequest, Voice
+from cosyserve.contracts import Engine, Mode, Recording, Sampling, SpeechRequest, Voice
 from cosyserve.errors import InputError
-from cosyserve.gateway.speech.body import SpeechFields
+from cosyserve.gateway.errors import Refusal, invalid_value
+from cosyserve.gateway.policy import Policy
+from cosyserve.gateway.speech.body import AudioSource, AudioURL, SpeechFields
+from cosyserve.gateway.speech.dialects import labels
+from cosyserve.gateway.speech.remote_audio import fetch
 from cosyserve.gateway.status import check_model
+from cosyserve.gateway.telemetry.metrics import Metrics
+from cosyserve.gateway.voices.consents import Consents
 from cosyserve.gateway.voices.decoding import Decoder
 from cosyserve.gateway.voices.known import KnownVoices
+from cosyserve.gateway.voices.mixing import is_mix, mix, read_mix
 from cosyserve.voices.learned import LearnedVoices
 
 
 class Interpreter:
     def __init__(
-        self, engine: Engine, known: KnownVoices, learned: LearnedVoices, decoder: Decoder
+        self,
+        engine: Engine,
+        known: KnownVoices,
+        learned: LearnedVoices,
+        decoder: Decoder,
+        consents: Consents,
+        metrics: Metrics,
+        policy: Policy,
+        max_recording_bytes: int,
     ) -> None:
         self._engine = engine
         self._known = known
         self._learned = learned
         self._decoder = decoder
+        self._consents = consents
+        self._metrics = metrics
+        self._policy = policy
+        self._max_recording_bytes = max_recording_bytes
 
     async def request(self, fields: SpeechFields, text: str | AsyncIterator[str]) -> SpeechRequest:
-        check_model(self._engine.model, fields.model)
-        voice = await self._speaker(fields)
+        self._pass_over(fields.model_extra or {})
+        if fields.model:
+            check_model(self._engine.model, fields.model, self._policy)
+        _check_task(fields)
+        mode = _asked_mode(fields)
+        voice = await self._speaker(fields, mode)
         return SpeechRequest(
             text=text,
             voice=voice,
-            mode=_mode(fields, voice),
+            mode=mode or voice.mode,
             instruction=fields.instructions,
             speed=fields.speed,
             seed=fields.seed,
             stream=True,
             language=fields.language,
+            sampling=_sampling(fields, self._engine.model.sampling),
         )
 
-    async def _speaker(self, fields: SpeechFields) -> Voice:
-        audio, text = fields.reference_audio, fields.reference_text
-        if audio is None:
-            return await self._known.speaker(fields.voice_name)
+    def _pass_over(self, unknown: dict[str, object]) -> None:
+        if unknown and self._policy.strict_fields:
+            raise invalid_value("there is no such field", [min(unknown)])
+        for label in labels(unknown):
+            self._metrics.ignored_fields.labels(label).inc()
+
+    async def _speaker(self, fields: SpeechFields, mode: Mode | None) -> Voice:
+        source, text = _reference(fields)
+        if source is not None:
+            return await self._learned_voice(source, text, fields.consent)
+        if not is_mix(fields.voice):
+            return await self._known.speaker(fields.voice)
+        parts = [
+            (await self._known.speaker(name), weight) for name, weight in read_mix(fields.voice)
+        ]
+        return mix(parts, embeddings_alone=mode is Mode.PRESET)
+
+    async def _learned_voice(self, source: AudioSource, text: str, consent: str) -> Voice:
+        consent = await self._consents.statement(consent)
+        data = await self._fetched(source.url) if isinstance(source, AudioURL) else source
         fingerprint = self._engine.model.fingerprint
         return await self._learned.get(
-            fingerprint, audio, text, learn=lambda: self._learn(audio, text)
+            *(fingerprint, data, text),
+            learn=lambda: self._learn(data, text, consent),
+            consent=consent,
         )
 
-    async def _learn(self, reference_audio: bytes, text: str) -> Voice:
-        audio = await self._decoder.decode(reference_audio)
-        return await self._engine.embed(Recording(audio.samples, audio.rate, text))
+    async def _fetched(self, url: str) -> bytes:
+        if not self._policy.reference_urls:
+            raise Refusal(
+                400,
+                "ref_audio: this server fetches no URL (COSYSERVE_REFERENCE_URLS): send the "
+                "recording as base64 or as a data: URL",
+                "invalid_value",
+                param="ref_audio",
+            )
+        return await fetch(url, self._max_recording_bytes)
+
+    async def _learn(self, data: bytes, text: str, consent: str) -> Voice:
+        audio = await self._decoder.decode(data)
+        return await self._engine.embed(Recording(audio.samples, audio.rate, text, consent=consent))
 
 
-def _mode(fields: SpeechFields, voice: Voice) -> Mode:
-    """The mode that the fields name or imply, else that of the voice."""
-    if fields.reference_text and fields.reference_audio is None:
+def _reference(fields: SpeechFields) -> tuple[AudioSource | None, str]:
+    """The recording whose voice is to speak, and what is said in it."""
+    audio, text = fields.reference_audio, fields.reference_text
+    if fields.references:
+        if audio is not None:
+            raise invalid_value("send either references or reference_audio", ["references"])
+        (reference,) = fields.references
+        audio, text = reference.audio, text or reference.text or ""
+    if text and audio is None:
         raise InputError("reference_text is given without reference_audio")
+    return audio, text
+
+
+def _check_task(fields: SpeechFields) -> None:
+    """Refuses a task of vLLM-Omni's that contradicts the other fields."""
+    recording = fields.reference_audio is not None or bool(fields.references)
+    match fields.task_type:
+        case "VoiceDesign":
+            fault = "a voice can't be designed by a description; name one or send ref_audio"
+        case "Base" if not (recording or "voice" in fields.model_fields_set):
+            fault = "'Base' needs ref_audio, or the voice of a recording"
+        case "CustomVoice" if recording:
+            fault = "'CustomVoice' is for named voices; with ref_audio it is 'Base'"
+        case _:
+            return
+    raise invalid_value(fault, ["task_type"])
+
+
+def _asked_mode(fields: SpeechFields) -> Mode | None:
+    """The mode that the fields name or imply; None: that of the voice."""
+    mode = fields.mode
+    if fields.x_vector_only_mode:
+        if mode not in (None, Mode.PRESET):
+            raise invalid_value(f"it is mode 'preset', not '{mode}'", ["x_vector_only_mode"])
+        mode = Mode.PRESET
     if fields.instructions.strip():
-        if fields.mode not in (None, Mode.INSTRUCT):
-            raise InputError(f"instructions need mode 'instruct', not '{fields.mode}'")
+        if mode not in (None, Mode.INSTRUCT):
+            raise InputError(f"instructions need mode 'instruct', not '{mode}'")
         return Mode.INSTRUCT
-    return fields.mode or voice.mode
+    return mode
+
+
+def _sampling(fields: SpeechFields, own: Sampling) -> Sampling | None:
+    """The model's own sampling, changed as asked; None: it is not."""
+    if fields.top_p is None and fields.top_k is None and fields.temperature:
+        return None
+    top_k = (fields.top_k or own.top_k) if fields.temperature else 1
+    return replace(own, top_p=fields.top_p or own.top_p, top_k=top_k)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import aclosing
 
 from starlette.responses import Response
@@ -9,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from cosyserve.contracts import Engine, SpeechRequest
 from cosyserve.gateway.errors import as_refusal
-from cosyserve.gateway.speech.framing import Framing
+from cosyserve.gateway.speech.framing import Framing, Usage
 from cosyserve.gateway.speech.speaking import Speaking
 from cosyserve.gateway.telemetry.record import Record
 
@@ -22,27 +23,41 @@ class SpeechResponse(Response):
     """
 
     def __init__(
-        self, engine: Engine, request: SpeechRequest, framing: Framing, record: Record
+        self,
+        engine: Engine,
+        request: SpeechRequest,
+        framing: Framing,
+        record: Record,
+        max_tokens: int | None = None,
+        ended: Callable[[str, Usage], None] | None = None,
     ) -> None:
+        """`ended` is told the finish reason and the usage of a response that has begun."""
         super().__init__(media_type=framing.media_type)
         del self.headers["content-length"]
-        self._speaking = Speaking(engine, request, framing, record)
+        self._speaking = Speaking(engine, request, framing, record, max_tokens)
         self._framing = framing
         self._record = record
+        self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        finish = "cancelled"
         try:
             async with aclosing(self._speaking.audio()) as audio:
                 async for data in audio:
                     if not self._record.status:
                         await self._begin(send)
                     await self._send(send, data)
+            finish = self._record.finish
             await self._send(send, b"", last=True)
         except Exception as error:
+            finish = "error"
             report = self._framing.failure(as_refusal(error)) if self._record.status else None
             if report is not None:
                 await self._send(send, report, last=True)
             raise
+        finally:
+            if self._ended and self._record.status:
+                self._ended(finish, self._speaking.usage)
 
     async def _begin(self, send: Send) -> None:
         await send(

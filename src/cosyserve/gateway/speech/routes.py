@@ -1,4 +1,4 @@
-"""Route: text to speech."""
+"""Routes: text to speech, and how past streams ended."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from cosyserve.audio import MEDIA_TYPES
 from cosyserve.contracts import Engine
 from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.limits import Limits
-from cosyserve.gateway.speech.body import OPENAPI_BODY, read_speech
-from cosyserve.gateway.speech.framing import open_framing
+from cosyserve.gateway.speech.body import OPENAPI_BODY, SpeechBody, StreamFormat, read_speech
+from cosyserve.gateway.speech.framing import Usage, open_framing
 from cosyserve.gateway.speech.interpreter import Interpreter
+from cosyserve.gateway.speech.outcomes import Outcome, Outcomes
 from cosyserve.gateway.speech.response import SpeechResponse
 
+EVENTS = "text/event-stream"
 SPEECH: dict[int | str, dict[str, object]] = {
     200: {
         "description": "Audio as it is made, or Server-Sent Events that carry it.",
-        "content": {kind: {} for kind in (*MEDIA_TYPES.values(), "text/event-stream")},
+        "content": {kind: {} for kind in (*MEDIA_TYPES.values(), EVENTS)},
     }
 }
 
 
 def routes(engine: Engine, interpreter: Interpreter, limits: Limits) -> APIRouter:
     router = APIRouter(tags=["speech"])
+    outcomes = Outcomes()
 
     @router.post(
         "/v1/audio/speech",
@@ -36,15 +39,34 @@ def routes(engine: Engine, interpreter: Interpreter, limits: Limits) -> APIRoute
         """Speaks a text."""
         body = await read_speech(request)
         record = request.state.record
-        record.characters = len(body.input)
+        record.characters, record.consent = len(body.input), body.consent
         check_text(body.input, limits, "input")
         framing = await asyncio.to_thread(
-            open_framing, body.stream_format, body.response_format, body.sample_rate
+            open_framing, _stream_format(body, request), body.response_format, body.sample_rate
         )
         speech_request = await interpreter.request(body, body.input)
-        return SpeechResponse(engine, speech_request, framing, record)
+        key = getattr(request.state, "key", None)
+
+        def ended(finish: str, usage: Usage) -> None:
+            outcome = Outcome(request_id=record.request_id, finish_reason=finish, usage=usage)
+            outcomes.keep(key, outcome)
+
+        return SpeechResponse(engine, speech_request, framing, record, body.max_new_tokens, ended)
+
+    @router.get("/v1/audio/speech/{request_id}")
+    async def speech_outcome(request_id: str, request: Request) -> Outcome:
+        """How a stream ended, by the `x-request-id` of its answer."""
+        return outcomes.get(getattr(request.state, "key", None), request_id)
 
     return router
+
+
+def _stream_format(body: SpeechBody, request: Request) -> StreamFormat:
+    """`stream` alone is raw audio, as it is for most servers, unless events are asked for."""
+    if body.stream_format is not None:
+        return body.stream_format
+    wanted = request.headers.get("accept", "")
+    return "sse" if body.stream and EVENTS in wanted else "audio"
 
 
 def check_text(text: str, limits: Limits, param: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Engine, SpeechRequest
 from cosyserve.errors import AudioError, CosyError, WorkerError
@@ -15,9 +16,16 @@ from cosyserve.gateway.telemetry.record import Record
 
 class Speaking:
     def __init__(
-        self, engine: Engine, request: SpeechRequest, framing: Framing, record: Record
+        self,
+        engine: Engine,
+        request: SpeechRequest,
+        framing: Framing,
+        record: Record,
+        max_tokens: int | None = None,
     ) -> None:
+        """`max_tokens`: of speech, after which it ends with the reason `length`."""
         self._engine = engine
+        self._max_tokens = max_tokens
         self._request = request
         self._framing = framing
         self._record = record
@@ -28,12 +36,15 @@ class Speaking:
         """Bytes as they are made; the engine is asked for a chunk only when the last was taken."""
         started = time.perf_counter()
         async with aclosing(self._engine.open(self._request)) as chunks:
-            async for chunk in chunks:
+            async for made in chunks:
+                chunk = self._cut(made)
                 self._take(chunk)
                 data = await asyncio.to_thread(self._encode, chunk)
                 if self._record.first_audio is None:
                     self._record.first_audio = time.perf_counter() - self._record.started
                 yield data
+                if chunk.final:
+                    break
         if not self._record.finish:
             raise WorkerError("the speech ended before it was finished")
         if isinstance(self._request.text, str):  # else it took as long as the text did
@@ -48,6 +59,16 @@ class Speaking:
             output_tokens=self._tokens,
             total_tokens=self._text_tokens + self._tokens,
         )
+
+    def _cut(self, chunk: AudioChunk) -> AudioChunk:
+        """The chunk as far as the tokens go that may be spoken."""
+        if self._max_tokens is None:
+            return chunk
+        left = self._max_tokens - self._tokens
+        if chunk.tokens < left or (chunk.final and chunk.tokens == left):
+            return chunk
+        samples = chunk.samples[: len(chunk.samples) * left // chunk.tokens]
+        return replace(chunk, samples=samples, tokens=left, finish="length")
 
     def _take(self, chunk: AudioChunk) -> None:
         if chunk.finish in ("error", "cancelled"):

@@ -50,6 +50,12 @@ class Metrics:
         self._refusals = Counter(
             "cosyserve_refusals", "Requests answered with an error.", ["reason"], registry=registry
         )
+        self.ignored_fields = Counter(
+            "cosyserve_ignored_fields",
+            "Fields of requests that mean nothing here; those of unheard-of names are 'other'.",
+            ["field"],
+            registry=registry,
+        )
         self._bytes = Counter("cosyserve_bytes_out", "Bytes of bodies sent.", registry=registry)
 
         self.connections = Gauge("cosyserve_connections", "WebSockets open now.", registry=registry)

@@ -24,6 +24,7 @@ class Record:
     answered: bool = False  # completely
     bytes_out: int = 0
     characters: int = 0
+    consent: str = ""  # to the use of the voice in the request's own recording
     first_audio: float | None = None  # seconds after `started`
     speaking_seconds: float | None = None  # from the engine's start to its last chunk
     audio_seconds: float = 0.0
@@ -44,6 +45,8 @@ class Record:
             facts["error"] = self.error
         if self.characters:
             facts["characters"] = self.characters
+        if self.consent:
+            facts["consent"] = self.consent
         if self.first_audio is not None:
             facts["first_audio_ms"] = round(1000 * self.first_audio, 1)
             facts["audio_s"] = round(self.audio_seconds, 3)

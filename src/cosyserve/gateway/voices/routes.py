@@ -3,36 +3,61 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Form, Response, UploadFile
 from pydantic import BaseModel
 
 from cosyserve.contracts import TOKENS_PER_SECOND, Engine, Recording, Voice, VoiceFormat
+from cosyserve.gateway.errors import invalid_value
 from cosyserve.gateway.limits import MAX_TEXT
+from cosyserve.gateway.voices.consents import Consents
 from cosyserve.gateway.voices.decoding import Decoder
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.voices.file import from_bytes, to_bytes
 from cosyserve.voices.fits import check_fits
 
 Line = Annotated[str, Form(max_length=MAX_TEXT)]
+SAMPLE = "audio_sample"
+NOT_IN_IDS = re.compile(r"[^\w.-]+")  # of voices whose client reads the id from the answer
 RequiredLine = Annotated[str, Form(min_length=1, max_length=MAX_TEXT, pattern=r"\S")]
 
 
 class VoiceEntry(BaseModel):
     id: str
-    object: str = "voice"
+    object: Literal["audio.voice"] = "audio.voice"
     shipped: bool
 
 
+class VoiceName(BaseModel):
+    id: str
+    name: str
+
+
 class VoiceList(BaseModel):
-    object: str = "list"
+    """All voices, and their names once more as Open WebUI and Kokoro's clients read them."""
+
+    object: Literal["list"] = "list"
     data: list[VoiceEntry]
+    voices: list[VoiceName]
+
+
+class VoiceDeleted(BaseModel):
+    id: str
+    object: Literal["audio.voice.deleted"] = "audio.voice.deleted"
+    deleted: Literal[True] = True
 
 
 class VoiceDetails(VoiceEntry):
+    """OpenAI's fields, then ours."""
+
+    name: str
+    created_at: int
+    type: Literal["audio_sample"] = "audio_sample"
     language: str
     prompt_text: str
     prompt_seconds: float
@@ -43,13 +68,15 @@ class VoiceDetails(VoiceEntry):
     content_hash: str
 
 
-def routes(engine: Engine, voices: KnownVoices, decoder: Decoder) -> APIRouter:
+def routes(engine: Engine, voices: KnownVoices, decoder: Decoder, consents: Consents) -> APIRouter:
     router = APIRouter(prefix="/v1/audio/voices", tags=["voices"])
 
-    def details(name: str, voice: Voice) -> VoiceDetails:
+    def details(id: str, voice: Voice) -> VoiceDetails:
         return VoiceDetails(
-            id=name,
+            id=id,
             shipped=voices.is_shipped(voice),
+            name=voice.name or id,
+            created_at=_seconds(voice.created),
             language=voice.language,
             prompt_text=voice.prompt_text,
             prompt_seconds=len(voice.speech_tokens) / TOKENS_PER_SECOND,
@@ -63,29 +90,42 @@ def routes(engine: Engine, voices: KnownVoices, decoder: Decoder) -> APIRouter:
     @router.get("")
     async def list_voices() -> VoiceList:
         names = await voices.names()
-        return VoiceList(data=[VoiceEntry(id=name, shipped=names[name]) for name in names])
+        return VoiceList(
+            data=[VoiceEntry(id=name, shipped=names[name]) for name in names],
+            voices=[VoiceName(id=name, name=name) for name in names],
+        )
 
     @router.post("", status_code=201)
     async def add_voice(
-        name: Annotated[str, Form()],
+        name: Annotated[str, Form(max_length=MAX_TEXT)],
         consent: RequiredLine,
-        file: UploadFile,
+        file: UploadFile | None = None,
+        audio_sample: UploadFile | None = None,
         text: Line = "",
+        ref_text: Line = "",
         language: Annotated[str, Form(max_length=32)] = "",
+        type: Annotated[str, Form(max_length=32)] = SAMPLE,
     ) -> VoiceDetails:
-        """Learns a voice from a recording, or keeps a voice file."""
-        await voices.check_free(name)
-        data = await file.read()
+        """Learns a voice from a recording, or keeps a voice file.
+
+        The recording is `file`, or `audio_sample` as OpenAI calls it; what is said in it `text`, or
+        `ref_text`. A consent may be the id of one that was uploaded before.
+        """
+        upload, text = _one_upload(file, audio_sample, type), text or ref_text
+        id = name if file else NOT_IN_IDS.sub("-", name)
+        await voices.check_free(id)
+        consent = await consents.statement(consent)
+        data = await upload.read()
         if _is_voice_file(data):
-            upload = await asyncio.to_thread(from_bytes, data, "the voice file")
-            voice = replace(upload, name=name, consent=consent)
+            learned = await asyncio.to_thread(from_bytes, data, "the voice file")
+            voice = replace(learned, name=name, consent=consent)
             check_fits(voice, VoiceFormat(engine.model.family, engine.model.fingerprint))
         else:
             audio = await decoder.decode(data)
             recording = Recording(audio.samples, audio.rate, text, name, language, consent)
             voice = await engine.embed(recording)
-        await voices.add(name, voice)
-        return details(name, voice)
+        await voices.add(id, voice)
+        return details(id, voice)
 
     @router.get("/{name}")
     async def show_voice(name: str) -> VoiceDetails:
@@ -101,9 +141,10 @@ def routes(engine: Engine, voices: KnownVoices, decoder: Decoder) -> APIRouter:
             headers={"Content-Disposition": disposition},
         )
 
-    @router.delete("/{name}", status_code=204)
-    async def remove_voice(name: str) -> None:
+    @router.delete("/{name}")
+    async def remove_voice(name: str) -> VoiceDeleted:
         await voices.remove(name)
+        return VoiceDeleted(id=name)
 
     return router
 
@@ -111,6 +152,24 @@ def routes(engine: Engine, voices: KnownVoices, decoder: Decoder) -> APIRouter:
 VOICE_FILE: dict[int | str, dict[str, object]] = {
     200: {"content": {"application/octet-stream": {}}, "description": "A safetensors file."}
 }
+
+
+def _one_upload(file: UploadFile | None, audio_sample: UploadFile | None, type: str) -> UploadFile:
+    if type != SAMPLE:
+        raise invalid_value(f"voices are made from recordings: '{SAMPLE}'", ["type"])
+    if (file is None) == (audio_sample is None):
+        raise invalid_value("send one recording, as file or audio_sample", ["file"])
+    upload = file or audio_sample
+    assert upload
+    return upload
+
+
+def _seconds(created: str) -> int:
+    """Since 1970; 0 if it is not known."""
+    try:
+        return int(datetime.fromisoformat(created).timestamp())
+    except ValueError:
+        return 0
 
 
 def _is_voice_file(data: bytes) -> bool:

@@ -130,6 +130,7 @@ class WebSocketUtterance:
                 self._reason = left  # a later `stop` must not disturb the clean-up
                 raise
 
+        self._record.consent = start.consent
         framing = await asyncio.to_thread(
             open_framing, "audio", start.response_format, start.sample_rate
         )
@@ -144,7 +145,9 @@ class WebSocketUtterance:
         # Only now: an utterance without text yet must not take a place in the engine.
         request = replace(request, text=await self._text.begin())
         self._record.started = self._text.started or self._record.started
-        self._speaking = Speaking(self._context.engine, request, framing, self._record)
+        self._speaking = Speaking(
+            self._context.engine, request, framing, self._record, start.max_new_tokens
+        )
         async with aclosing(self._speaking.audio()) as audio:
             async for data in audio:
                 for begin in range(0, len(data), FRAME_BYTES):

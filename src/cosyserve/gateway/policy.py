@@ -1,0 +1,36 @@
+"""What an operator lets clients ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cosyserve.settings import OPENAI_MODELS, Settings
+
+ANY = "*"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The part of the settings that says what requests mean and may ask."""
+
+    strict_fields: bool = False  # an unknown field is an error
+    model_aliases: frozenset[str] = frozenset(OPENAI_MODELS.split(","))
+    voice_aliases: Mapping[str, str] = field(default_factory=dict)
+    reference_urls: bool = False  # recordings are fetched from the network
+    require_consent: bool = False  # for the voice of a request's own recording
+
+    @classmethod
+    def of(cls, settings: Settings) -> Policy:
+        aliases = (name.strip() for name in settings.model_aliases.split(","))
+        return cls(
+            strict_fields=settings.strict_fields,
+            model_aliases=frozenset(filter(None, aliases)),
+            voice_aliases=settings.voice_names,
+            reference_urls=settings.reference_urls,
+            require_consent=settings.require_consent,
+        )
+
+    def is_alias(self, model: str) -> bool:
+        """Whether the name means the model that is loaded."""
+        return model in self.model_aliases or ANY in self.model_aliases

@@ -12,7 +12,7 @@ from cosyserve.cli.deploy_plan import plan
 from cosyserve.cli.deploy_run import download, run
 from cosyserve.cli.engine import engine
 from cosyserve.cli.options import setting
-from cosyserve.deploy.triton_settings import TritonSettings, help_text
+from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
 
@@ -23,7 +23,7 @@ deploy.command("plan")(plan)
 deploy.add_typer(engine, name="engine")
 
 
-@deploy.command(epilog=f"Keys of --set, with their defaults:\n\n{help_text()}")
+@deploy.command(epilog=f"Keys of --set, with their defaults:\n\n{TritonSettings.help_text()}")
 def triton(
     model: Annotated[
         str | None,

@@ -56,6 +56,11 @@ class KeyValues(BaseModel):
             allowed = _allowed(cls.model_fields[key])
             raise InputError(f"{key} must be {allowed}, got {values[key]!r:.40}") from error
 
+    def given(self) -> list[str]:
+        """The settings that were given, as `of` takes them."""
+        values = self.model_dump(include=self.model_fields_set)
+        return [f"{key}={_text(value)}" for key, value in values.items()]
+
     @classmethod
     def help_text(cls) -> str:
         """Every setting with its default and what it is for, a paragraph each."""

@@ -1,0 +1,47 @@
+"""`cosyserve deploy compose`, `helm`, `kserve` and `front`: files for containers and what is
+before them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cosyserve.cli.common import note
+from cosyserve.deploy.containers.stack import Stack
+from cosyserve.errors import InputError
+
+KEYS = f"Keys of --set, with their defaults:\n\n{Stack.help_text()}"
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A choice of those below. The option may be repeated.",
+    ),
+]
+OutOption = Annotated[
+    Path | None, typer.Option(help="The file to write; without it, the text is printed.")
+]
+
+
+def compose(set_: SetOption = None, out: OutOption = None) -> None:
+    """Write a Compose file: one server, Triton servers, or LM and token2wav apart."""
+    from cosyserve.deploy.containers.compose import compose_file
+
+    _write(compose_file(Stack.of(set_ or ())), out)
+
+
+def _write(text: str, out: Path | None) -> None:
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(f"{out} exists already: remove it or choose another --out") from None
+    except OSError as error:
+        raise InputError(f"{out}: can't be written: {error.strerror}") from error
+    note.print(f"written: {out}", soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cosyserve.cli.common import note
-from cosyserve.cli.deploy_containers import KEYS, compose
+from cosyserve.cli.deploy_containers import KEYS, compose, helm, kserve
 from cosyserve.cli.deploy_plan import plan
 from cosyserve.cli.deploy_run import download, run
 from cosyserve.cli.engine import engine
@@ -21,7 +21,8 @@ deploy = typer.Typer(no_args_is_help=True, help="Deploy the models on other serv
 deploy.command("run")(run)
 deploy.command("download")(download)
 deploy.command("plan")(plan)
-deploy.command("compose", epilog=KEYS)(compose)
+for verb in (compose, helm, kserve):
+    deploy.command(epilog=KEYS)(verb)
 deploy.add_typer(engine, name="engine")
 
 

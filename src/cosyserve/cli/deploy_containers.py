@@ -33,6 +33,24 @@ def compose(set_: SetOption = None, out: OutOption = None) -> None:
     _write(compose_file(Stack.of(set_ or ())), out)
 
 
+def helm(
+    out: Annotated[Path, typer.Option(help="The folder of the chart to write.")],
+    set_: SetOption = None,
+) -> None:
+    """Write a Helm chart with the values of these choices."""
+    from cosyserve.deploy.containers.helm import write_chart
+
+    write_chart(Stack.of(set_ or ()), out)
+    note.print(f"written: {out}; install it with `helm install NAME {out}`", soft_wrap=True)
+
+
+def kserve(set_: SetOption = None, out: OutOption = None) -> None:
+    """Write an InferenceService of KServe."""
+    from cosyserve.deploy.containers.kserve import inference_service
+
+    _write(inference_service(Stack.of(set_ or ())), out)
+
+
 def _write(text: str, out: Path | None) -> None:
     if out is None:
         typer.echo(text, nl=False)

@@ -46,6 +46,7 @@ def values_file(stack: Stack) -> str:
 
 def values(stack: Stack) -> Values:
     triton = stack.layout != "server"
+    triton_probes = _probes(8000, "/v2/health/live", "/v2/health/ready")
     if stack.model and not stack.claim:
         raise InputError("model is a folder on a PersistentVolumeClaim: give claim=NAME, too")
     return {
@@ -55,7 +56,11 @@ def values(stack: Stack) -> Values:
             "apiKey": {"secretName": "cosyserve-keys" if stack.keys else "", "secretKey": "keys"},
             "containerPort": PORT,
             "servicePort": 80,
-            **(_probes(8000, "/v2/health/live", "/v2/health/ready") if triton else _gateway_probes()),
+            **(
+                _probes(8000, "/v2/health/live", "/v2/health/ready")
+                if triton
+                else _gateway_probes()
+            ),
             "terminationGracePeriodSeconds": _grace_seconds(),
             "drainSeconds": DRAIN_SECONDS,
             "runtimeClassName": "",
@@ -83,7 +88,6 @@ def _model(stack: Stack) -> Values:
         "name": stack.model_name,
         **_image(stack, kind),
         **words,
-        "modelName": stack.model_name,
         "replicaCount": stack.replicas,
         "requestCPU": "4",
         "requestMemory": "8Gi",

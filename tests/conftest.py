@@ -69,6 +69,7 @@ TIERS = {
         "benchmarks/",
         "training/",
         "cli/",
+        "deploy/containers/test_fronts.py",
         "deploy/containers/test_helm.py",
         "backends/",
         "bench/",

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cosyserve.cli.common import note
-from cosyserve.cli.deploy_containers import KEYS, compose, helm, kserve
+from cosyserve.cli.deploy_containers import KEYS, compose, front, helm, kserve
 from cosyserve.cli.deploy_plan import plan
 from cosyserve.cli.deploy_run import download, run
 from cosyserve.cli.engine import engine
@@ -23,6 +23,7 @@ deploy.command("download")(download)
 deploy.command("plan")(plan)
 for verb in (compose, helm, kserve):
     deploy.command(epilog=KEYS)(verb)
+deploy.command("front")(front)
 deploy.add_typer(engine, name="engine")
 
 

@@ -3,6 +3,7 @@ before them."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -49,6 +50,38 @@ def kserve(set_: SetOption = None, out: OutOption = None) -> None:
     from cosyserve.deploy.containers.kserve import inference_service
 
     _write(inference_service(Stack.of(set_ or ())), out)
+
+
+class FrontName(StrEnum):
+    NGINX = "nginx"
+    ENVOY = "envoy"
+
+
+def front(
+    kind: Annotated[FrontName, typer.Argument(help="The program: nginx or envoy.")],
+    server: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST:PORT", help="A gateway. The option may be repeated."),
+    ] = None,
+    triton: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT", help="The gRPC side of a Triton server. It may be repeated."
+        ),
+    ] = None,
+    listen_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="The port for clients of the gateways.")
+    ] = 8080,
+    grpc_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="The port for clients of Triton.")
+    ] = 8001,
+    out: OutOption = None,
+) -> None:
+    """Write the file of an nginx or an Envoy before several servers."""
+    from cosyserve.deploy.containers import fronts
+
+    chosen = fronts.Front(tuple(server or ()), tuple(triton or ()), listen_port, grpc_port)
+    _write(fronts.nginx(chosen) if kind is FrontName.NGINX else fronts.envoy(chosen), out)
 
 
 def _write(text: str, out: Path | None) -> None:

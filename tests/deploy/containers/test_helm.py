@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,14 +84,27 @@ def test_helm_has_no_complaint(charts: dict[str, Path], name: str) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.fixture(scope="module")
+def validate() -> Iterator[Callable[..., object]]:
+    """Checks a manifest against a version of Kubernetes; its megabytes of schemas are read once."""
+    kubernetes = pytest.importorskip(
+        "kubernetes_validate", reason="not here: pip install 'cosyserve[containers]'"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        read = functools.cache(kubernetes.utils.schema_contents)
+        patch.setattr(kubernetes.utils, "schema_contents", read)
+        yield kubernetes.validate
+
+
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_manifest_is_valid(rendered: dict[str, list[dict[str, Any]]], version: str) -> None:
-    validate = pytest.importorskip("kubernetes_validate")
+def test_every_manifest_is_valid(
+    rendered: dict[str, list[dict[str, Any]]], validate: Callable[..., object], version: str
+) -> None:
     kinds = set()
     for parts in rendered.values():
         for part in parts:
             if part["kind"] not in OTHERS:
-                validate.validate(part, version, strict=True)
+                validate(part, version, strict=True)
                 kinds.add(part["kind"])
     assert {"Deployment", "StatefulSet", "Ingress", "NetworkPolicy"} <= kinds
     assert {"HorizontalPodAutoscaler", "PodDisruptionBudget", "Service"} <= kinds
@@ -235,17 +250,18 @@ def test_rules_and_dashboards_are_taken_along(charts: dict[str, Path], tmp_path:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_inference_service_is_a_pod_as_the_charts(version: str) -> None:
+def test_an_inference_service_is_a_pod_as_the_charts(
+    validate: Callable[..., object], version: str
+) -> None:
     pairs = ("gpus=4", "replicas=2", "model=native", "claim=models")
     manifest = yaml.safe_load(inference_service(Stack.of(pairs)))
     predictor = manifest["spec"]["predictor"]
     assert (predictor["minReplicas"], predictor["maxReplicas"]) == (2, 4)
     assert predictor["scaleTarget"] == 44
-    validate = pytest.importorskip("kubernetes_validate")
     kept = ("containers", "volumes", "terminationGracePeriodSeconds")
     spec = {key: predictor[key] for key in kept}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}
-    validate.validate(pod, version, strict=True)
+    validate(pod, version, strict=True)
 
 
 def test_what_kubernetes_can_not_have_is_refused() -> None:

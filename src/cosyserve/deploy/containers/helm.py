@@ -56,11 +56,7 @@ def values(stack: Stack) -> Values:
             "apiKey": {"secretName": "cosyserve-keys" if stack.keys else "", "secretKey": "keys"},
             "containerPort": PORT,
             "servicePort": 80,
-            **(
-                _probes(8000, "/v2/health/live", "/v2/health/ready")
-                if triton
-                else _gateway_probes()
-            ),
+            **(triton_probes if triton else _gateway_probes()),
             "terminationGracePeriodSeconds": _grace_seconds(),
             "drainSeconds": DRAIN_SECONDS,
             "runtimeClassName": "",

@@ -69,6 +69,8 @@ TIERS = {
         "benchmarks/",
         "training/",
         "cli/",
+        "deploy/containers/test_fronts.py",
+        "deploy/containers/test_helm.py",
         "backends/",
         "bench/",
         "checkpoints/hub/",

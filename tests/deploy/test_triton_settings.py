@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.deploy.triton_settings import TritonSettings, help_text
+from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import InputError
 
 FIELDS = TritonSettings.model_fields
@@ -91,7 +91,7 @@ def command(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.server
 def test_the_help_shows_every_key_with_default_and_description() -> None:
     shown = command("--help").stdout
-    lines = help_text().split("\n\n")
+    lines = TritonSettings.help_text().split("\n\n")
     assert len(lines) == len(FIELDS)
     for key, field in FIELDS.items():
         assert field.description

@@ -3,62 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import signal
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cosyserve.deploy.containers.fronts import Front, nginx
 from cosyserve.errors import WorkerError
 from cosyserve.triton import tensors
 from cosyserve.triton.client import TritonClient
+from tests.fronts import free_port, nginx_running, require_nginx
 from tests.triton.scripted import STREAMING, Scripted, script, scripted
 
 LIMITS = {"first_seconds": 20.0, "between_seconds": 20.0}
-NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/sbin")
-CONFIG = Path(__file__).parents[2] / "docs" / "nginx-triton.conf"
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Scripted]]:
-    if NGINX is None:
-        pytest.skip("nginx is not here: apt-get install -y nginx")
+    require_nginx()
     folder = tmp_path_factory.mktemp("nginx")
     with scripted(folder / "one") as one, scripted(folder / "two") as two:
         yield [one, two]
-
-
-@contextmanager
-def nginx(folder: Path, servers: list[Scripted]) -> Iterator[str]:
-    """Its address, with the configuration that the documentation shows."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    text = CONFIG.read_text()
-    for shown, server in zip(("one:8001", "two:8001"), servers, strict=True):
-        assert shown in text
-        text = text.replace(shown, f"127.0.0.1:{server.process.ports.grpc}")
-    text = text.replace("listen 8001", f"listen 127.0.0.1:{port}")
-    whole = f"pid {folder}/pid;\nerror_log {folder}/error.log;\ndaemon off;\n{text}"
-    for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"):
-        whole = whole.replace("http {", f"http {{\n  {name}_temp_path {folder}/{name};", 1)
-    (folder / "nginx.conf").write_text(whole)
-    assert NGINX
-    process = subprocess.Popen([NGINX, "-p", str(folder), "-c", str(folder / "nginx.conf")])
-    try:
-        until = time.monotonic() + 5
-        while socket.socket().connect_ex(("127.0.0.1", port)):
-            assert time.monotonic() < until, "nginx does not listen"
-            time.sleep(0.05)
-        yield f"127.0.0.1:{port}"
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=10)
 
 
 class Listener:
@@ -114,5 +81,7 @@ async def streams_leaving_and_a_death(address: str, both: list[Scripted]) -> Non
 
 
 def test_nginx_before_two_servers(both: list[Scripted], tmp_path: Path) -> None:
-    with nginx(tmp_path, both) as address:
+    servers = tuple(f"127.0.0.1:{server.process.ports.grpc}" for server in both)
+    port = free_port()
+    with nginx_running(nginx(Front(tritons=servers, grpc_port=port)), tmp_path, port) as address:
         asyncio.run(streams_leaving_and_a_death(address, both))

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from cosyserve.cli.common import note
+from cosyserve.cli.deploy_containers import KEYS, compose, front, helm, kserve
 from cosyserve.cli.deploy_plan import plan
 from cosyserve.cli.deploy_run import download, run
 from cosyserve.cli.engine import engine
 from cosyserve.cli.options import setting
-from cosyserve.deploy.triton_settings import TritonSettings, help_text
+from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
 
@@ -20,10 +21,13 @@ deploy = typer.Typer(no_args_is_help=True, help="Deploy the models on other serv
 deploy.command("run")(run)
 deploy.command("download")(download)
 deploy.command("plan")(plan)
+for verb in (compose, helm, kserve):
+    deploy.command(epilog=KEYS)(verb)
+deploy.command("front")(front)
 deploy.add_typer(engine, name="engine")
 
 
-@deploy.command(epilog=f"Keys of --set, with their defaults:\n\n{help_text()}")
+@deploy.command(epilog=f"Keys of --set, with their defaults:\n\n{TritonSettings.help_text()}")
 def triton(
     model: Annotated[
         str | None,

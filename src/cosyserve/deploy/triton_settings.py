@@ -5,41 +5,15 @@ Names are those of the original's templates where it has the setting.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable
 from dataclasses import fields
-from typing import Annotated, Any, Literal, get_args
+from typing import Literal
 
-from annotated_types import Ge, Le
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    Strict,
-    ValidationError,
-    model_validator,
-)
-from pydantic.fields import FieldInfo
+from pydantic import Field, model_validator
 
 from cosyserve.contracts import MAX_WAITING, VOICE_CACHE_BYTES, LLMSampling, PromptForm
+from cosyserve.deploy.key_values import Bool, Int, KeyValues
 from cosyserve.errors import InputError
-
-
-def _int(value: object) -> object:
-    """Of a text, what Python reads as a whole number: pydantic would read 1.0, too."""
-    try:
-        return int(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
-def _bool(value: object) -> object:
-    """Of a text, `true` and `false` only: pydantic would read `yes` and `1`, too."""
-    words = {"true": True, "false": False}
-    return words.get(value.lower(), value) if isinstance(value, str) else value
-
 
 ID_LISTS = re.compile(r"\d+(,\d+)*(;\d+(,\d+)*)*")
 LLM_SAMPLING = LLMSampling()
@@ -48,15 +22,8 @@ SERVER = {f"llm_{name}" for name in ("model", "prompt", "api_key")} | {
     f"llm_{name}_seconds" for name in ("connect", "first", "between")
 }
 
-Int = Annotated[int, Strict(), BeforeValidator(_int)]
-Bool = Annotated[bool, Strict(), BeforeValidator(_bool)]
 
-
-class TritonSettings(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True
-    )
-
+class TritonSettings(KeyValues):
     model_dir: str = ""
     """The model's folder, as the server sees it."""
     llm_tokenizer_dir: str = ""
@@ -194,46 +161,3 @@ class TritonSettings(BaseModel):
                     f"{key} must be whole numbers like 0,1 or 0,1;2,3, got {ids!r:.40}"
                 )
         return self
-
-    @classmethod
-    def of(cls, pairs: Iterable[str], **values: Any) -> TritonSettings:
-        """From `key=value` texts, over `values`."""
-        for pair in pairs:
-            key, equals, value = pair.partition("=")
-            if not equals or key not in cls.model_fields:
-                keys = ", ".join(cls.model_fields)
-                raise InputError(f"{pair!r:.80}: use key=value with one of {keys}")
-            if "$" in value or "\n" in value:
-                raise InputError(f"{key}: a value that holds '$' or a new line was not filled in")
-            values[key] = value
-        try:
-            return cls(**values)
-        except ValidationError as error:
-            key = str(error.errors()[0]["loc"][0])
-            allowed = _allowed(cls.model_fields[key])
-            raise InputError(f"{key} must be {allowed}, got {values[key]!r:.40}") from error
-
-
-def help_text() -> str:
-    """Every setting with its default and what it is for, a paragraph each."""
-    return "\n\n".join(
-        f"{key}={_text(field.default)}  {field.description}"
-        for key, field in TritonSettings.model_fields.items()
-    )
-
-
-def _text(value: object) -> str:
-    """A value as it is written in `key=value`."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _allowed(field: FieldInfo) -> str:
-    """The values that a setting may have."""
-    kind = field.annotation
-    if kind is bool:
-        return "true or false"
-    if choices := get_args(kind):
-        return f"one of {', '.join(choices)}"
-    low = next((mark.ge for mark in field.metadata if isinstance(mark, Ge)), -math.inf)
-    high = next((mark.le for mark in field.metadata if isinstance(mark, Le)), math.inf)
-    return f"{'a whole number' if kind is int else 'a number'} of {low:g}..{high:g}"

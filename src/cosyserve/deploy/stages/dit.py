@@ -82,14 +82,18 @@ def _start(deployment: Deployment, ports: Ports) -> Stage:
     return Stage(START, "start LLM and Triton", tuple(commands), tuple(needs))
 
 
-def _llm_server(deployment: Deployment) -> ServerCommand:
-    argv = (
+def trtllm_serve(tokenizer: object, engine: object, port: int) -> tuple[str, ...]:
+    """The words of the LM's server, as the original starts it."""
+    return (
         *("mpirun", "-np", "1", "--allow-run-as-root", "--oversubscribe"),
-        *("trtllm-serve", "serve", "--tokenizer", str(deployment.lm_folder)),
-        *(str(deployment.engine), "--port", str(deployment.llm_port)),
-        *("--max_batch_size", str(MAX_BATCH_SIZE)),
+        *("trtllm-serve", "serve", "--tokenizer", str(tokenizer), str(engine)),
+        *("--port", str(port), "--max_batch_size", str(MAX_BATCH_SIZE)),
         *("--kv_cache_free_gpu_memory_fraction", "0.4"),
     )
+
+
+def _llm_server(deployment: Deployment) -> ServerCommand:
+    argv = trtllm_serve(deployment.lm_folder, deployment.engine, deployment.llm_port)
     health = f"http://localhost:{deployment.llm_port}/health"
     return ServerCommand(argv, {"CUDA_VISIBLE_DEVICES": "0"}, health)
 

@@ -1,0 +1,1 @@
+"""What runs in containers, described once: as Compose files, as a Helm chart, behind a front."""

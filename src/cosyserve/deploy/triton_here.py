@@ -38,6 +38,7 @@ OF_AN_LLM_SERVER = {name for name in Settings.model_fields if name.startswith("l
 OF_THE_GATEWAY = {
     *("host", "port", "api_keys", "shutdown_seconds", "max_requests", "max_requests_per_key"),
     *("max_connections", "max_idle_seconds", "max_body_bytes", "max_request_seconds"),
+    *("metrics_port", "otlp_traces_endpoint"),
 }
 REFUSED = {"engine", "profile", "max_wait_seconds"}
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Literal, Protocol, TypedDict, cast
@@ -235,6 +236,20 @@ class SpeechRequest:
         return cast(SpeechOptions, options)
 
 
+@dataclass(frozen=True)
+class Timeline:
+    """When a session passed its stages, in seconds after it entered the queue.
+
+    The LM draws from `admitted` to `drawn`; token2wav has work from `first_tokens` to `sent`.
+    """
+
+    planned: float  # the text was split and tokenized
+    admitted: float  # it got a slot
+    first_tokens: float  # there were enough for the first chunk
+    drawn: float | None  # the LM had come to an end; None: not yet
+    sent: float  # the chunk that carries this
+
+
 @dataclass(frozen=True, eq=False)
 class AudioChunk:
     """A piece of speech, in order. The last one of an utterance carries a finish reason."""
@@ -245,6 +260,7 @@ class AudioChunk:
     tokens: int  # speech tokens that this chunk turned into audio
     finish: FinishReason | None = None
     text_tokens: int = 0  # of the whole text; said with the last chunk
+    timeline: Timeline | None = None  # said with the first and the last chunk, if it is known
 
     @property
     def final(self) -> bool:
@@ -266,15 +282,29 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class EngineStats:
-    """Counts of this moment, and totals since the start."""
+    """Counts of this moment, and totals since the start. Those of several workers add up."""
 
     ready: bool
     waiting: int
     running: int
+    slots: int = 0  # for running ones; 0: not known
     sessions: int = 0  # opened since the start
     tokens: int = 0
     lm_seconds: float = 0.0
     token2wav_seconds: float = 0.0
+    restarts: int = 0  # of workers that died
+    gpu_memory: dict[str, int] = field(default_factory=dict)  # bytes held, by device
+
+    def __add__(self, other: EngineStats) -> EngineStats:
+        memory = Counter(self.gpu_memory) + Counter(other.gpu_memory)
+        names = {field.name for field in fields(self)} - {"ready", "gpu_memory"}
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return EngineStats(self.ready or other.ready, **sums, gpu_memory=dict(memory))
+
+    @property
+    def totals(self) -> EngineStats:
+        """What stays of a worker that is gone."""
+        return replace(self, ready=False, waiting=0, running=0, slots=0, gpu_memory={})
 
 
 class Engine(Protocol):

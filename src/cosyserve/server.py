@@ -27,6 +27,7 @@ from cosyserve.settings import Settings, option_name
 from cosyserve.voices.store import VoiceStore, open_store
 
 if TYPE_CHECKING:
+    from cosyserve.gateway.telemetry.spans import Spans
     from cosyserve.triton.engine import TritonEngine
 
 LOOPBACK = ("127.", "::1", "localhost")
@@ -51,13 +52,14 @@ def serve(
     if not keys and not settings.host.startswith(LOOPBACK):
         log.warning("anybody who reaches %s may use this server: set --api-key", settings.host)
     store = open_store(settings.voices, settings.voice_cache_bytes)
+    spans = _spans(settings.otlp_traces_endpoint)
     workers = worker_options(settings, devices)
     _check_engine(settings, devices, triton, triton_settings)
     with (
         _triton_address(settings, workers, triton, triton_settings) as address,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_run(workers, address, settings, store, keys))
+        runner.run(_run(workers, address, settings, store, keys, spans))
 
 
 def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOptions]:
@@ -161,12 +163,25 @@ def _engine(workers: Sequence[WorkerOptions], triton_address: str) -> WorkerPool
     return TritonEngine.of(triton_address)
 
 
+def _spans(endpoint: str) -> Spans | None:
+    if not endpoint:
+        return None
+    try:
+        from cosyserve.gateway.telemetry.spans import open_spans
+    except ModuleNotFoundError as error:
+        raise InputError(
+            "--otlp-traces-endpoint needs OpenTelemetry: pip install 'cosyserve[otel]'"
+        ) from error
+    return open_spans(endpoint)
+
+
 async def _run(
     workers: Sequence[WorkerOptions],
     triton_address: str,
     settings: Settings,
     store: VoiceStore,
     keys: Sequence[str],
+    spans: Spans | None,
 ) -> None:
     engine = _engine(workers, triton_address)
     try:
@@ -175,6 +190,8 @@ async def _run(
         await serve_http(
             *(engine, store, settings.host, settings.port, limits, keys, settings.default_voice),
             policy=Policy.of(settings),
+            metrics_port=settings.metrics_port,
+            spans=spans,
         )
     finally:
         await engine.close()

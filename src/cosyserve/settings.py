@@ -110,6 +110,11 @@ class Settings(BaseSettings):
     """The port that the server listens on; 0 takes a free one."""
     api_keys: SecretStr = SecretStr("")
     """The keys, separated by commas, one of which clients must send; if empty, anybody may ask."""
+    metrics_port: int = Field(default=0, ge=0, le=65535)
+    """The port that answers `/metrics` without a key, and nothing else; 0 has none."""
+    otlp_traces_endpoint: str = ""
+    """The collector that spans go to by OTLP over HTTP, as `http://HOST:4318/v1/traces`; if empty,
+    there are no spans."""
 
     strict_fields: bool = False
     """What a field of a request is that nobody knows: 0, ignored and counted; 1, an error."""

@@ -150,7 +150,8 @@ def test_whoever_leaves_the_websocket_leaves_nothing_behind(server: tuple[str, i
             if stage > 3:
                 talk.socket.socket.shutdown(socket.SHUT_RDWR)
     until = time.monotonic() + 20
-    rest = {"cosyserve_running 0.0", "cosyserve_waiting 0.0", "cosyserve_connections 0.0"}
+    counts = ("cosyserve_running", "cosyserve_waiting", "cosyserve_connections")
+    rest = {f'{count}{{model="test"}} 0.0' for count in counts}
     while not rest <= set(httpx.get(f"{server[0]}/metrics").text.splitlines()):
         assert time.monotonic() < until
         time.sleep(0.05)
@@ -180,7 +181,7 @@ def test_sigterm_lets_streams_finish_and_leaves_nobody_behind(tmp_path: Path) ->
     with served(tmp_path) as (url, process), concurrent.futures.ThreadPoolExecutor(1) as pool:
         (worker,) = workers(process.pid)
         stream = pool.submit(speech, url, input=TEXT * 2)
-        while "cosyserve_running 1.0" not in httpx.get(f"{url}/metrics").text:
+        while 'cosyserve_running{model="test"} 1.0' not in httpx.get(f"{url}/metrics").text:
             time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
         assert stream.result().status_code == 200

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import uvicorn
@@ -23,6 +23,9 @@ from cosyserve.gateway.serve import config, listen
 from cosyserve.settings import Settings
 from cosyserve.voices.store import open_store
 from tests.gateway.sine_engine import SineEngine
+
+if TYPE_CHECKING:
+    from cosyserve.gateway.telemetry.spans import Spans
 
 SPEECH = "/v1/audio/speech"
 
@@ -62,6 +65,7 @@ def serving(
     keys: Sequence[str] = (),
     store: str | None = None,
     default_voice: str = "",
+    spans: Spans | None = None,
 ) -> Iterator[Running]:
     engine = engine or SineEngine()
     settings = settings or Settings()
@@ -70,7 +74,9 @@ def serving(
         tempfile.TemporaryDirectory() as folder,
         listen("127.0.0.1", 0, limits.seconds) as listener,
     ):
-        app = create_app(engine, open_store(store or folder), limits, keys, default_voice, policy)
+        app = create_app(
+            engine, open_store(store or folder), limits, keys, default_voice, policy, spans
+        )
         server = uvicorn.Server(config(app, limits))
 
         loops: list[asyncio.AbstractEventLoop] = []

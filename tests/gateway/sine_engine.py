@@ -21,6 +21,7 @@ from cosyserve.contracts import (
     ModelInfo,
     Recording,
     SpeechRequest,
+    Timeline,
     Voice,
 )
 from cosyserve.engine.text_stream import feeding
@@ -42,6 +43,8 @@ def voice_of(tokens: int, text: str = "", **texts: str) -> Voice:
 
 
 DEFAULT_VOICE = voice_of(0)
+FIRST = Timeline(planned=0.01, admitted=0.03, first_tokens=0.04, drawn=None, sent=0.05)
+LAST = Timeline(planned=0.01, admitted=0.03, first_tokens=0.04, drawn=0.06, sent=0.08)
 
 
 class Text:
@@ -147,6 +150,7 @@ class SineEngine:
                 tokens=self.chunk_tokens,
                 finish=self.finish if last else None,
                 text_tokens=7 if last else 0,
+                timeline=LAST if last else None if index else FIRST,
             )
 
     async def embed(self, recording: Recording) -> Voice:
@@ -167,6 +171,7 @@ class SineEngine:
             ready=self.ready,
             waiting=0,
             running=self.open_sessions,
+            slots=8,
             sessions=self.sessions,
             tokens=self.sessions * self.chunks * self.chunk_tokens,
             lm_seconds=1.5,

@@ -88,7 +88,7 @@ def test_running_streams_finish_and_new_ones_are_refused() -> None:
 
         listener = threading.Thread(target=listen)
         listener.start()
-        while "cosyserve_running 1.0" not in client.get("/metrics").text:
+        while 'cosyserve_running{model="sine"} 1.0' not in client.get("/metrics").text:
             time.sleep(0.01)
         child.send_signal(signal.SIGTERM)
         while client.get("/ready").status_code == 200:

@@ -19,6 +19,8 @@ def serve(
         list[str] | None,
         setting("api_keys", help="A key that clients must send. The option may be repeated."),
     ] = None,
+    metrics_port: Annotated[int | None, setting("metrics_port")] = None,
+    otlp_traces_endpoint: Annotated[str | None, setting("otlp_traces_endpoint")] = None,
     voice_store: StoreOption = None,
     default_voice: DefaultVoiceOption = None,
     device: Annotated[
@@ -58,6 +60,8 @@ def serve(
             model=model,
             host=host,
             port=port,
+            metrics_port=metrics_port,
+            otlp_traces_endpoint=otlp_traces_endpoint,
             voice_store=voice_store,
             default_voice=default_voice,
             lm_device=lm_device,

@@ -39,6 +39,7 @@ OF_THE_GATEWAY = {
     *("host", "port", "api_keys", "shutdown_seconds", "max_requests", "max_requests_per_key"),
     *("max_connections", "max_idle_seconds", "max_body_bytes", "max_request_seconds"),
     *("strict_fields", "model_aliases", "voice_aliases", "reference_urls", "require_consent"),
+    *("metrics_port", "otlp_traces_endpoint"),
 }
 REFUSED = {"engine", "profile", "max_wait_seconds", "gpu_memory"}
 

@@ -44,7 +44,11 @@ class ConcatenatedChunks:
         """A chunk of the newest request."""
         self._finish = chunk.finish or self._finish
         self._text_tokens += chunk.text_tokens
-        return self._playback.send(chunk.samples, chunk.tokens, time.monotonic())
+        # The LM goes on with the next sentence. When it entered the queue is told of the first.
+        first = chunk.timeline and replace(chunk.timeline, drawn=None)
+        timeline = None if self.started else first
+        now = time.monotonic()
+        return self._playback.send(chunk.samples, chunk.tokens, now, timeline=timeline)
 
     def last(self) -> AudioChunk:
         """The end of the speech; the sentences' own last chunks are not."""

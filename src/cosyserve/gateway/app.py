@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -33,6 +34,9 @@ from cosyserve.version import __version__
 from cosyserve.voices.learned import LearnedVoices
 from cosyserve.voices.store import VoiceStore
 
+if TYPE_CHECKING:
+    from cosyserve.gateway.telemetry.spans import Spans
+
 
 def create_app(
     engine: Engine,
@@ -41,14 +45,16 @@ def create_app(
     keys: Sequence[str] = (),
     default_voice: str = "",
     policy: Policy | None = None,
+    spans: Spans | None = None,
 ) -> FastAPI:
     """The application, with what its server must close in `app.state`: `gate` refuses new
-    requests once it is closed, `connections` has the open WebSockets, `decoder` a child process."""
+    requests once it is closed, `connections` has the open WebSockets, `decoder` a child process;
+    `metrics` can be read elsewhere, too."""
     policy = policy or Policy()
     gate = Gate(limits.requests, limits.requests_per_key)
     connections = Connections(limits.connections)
     metrics = Metrics(engine)
-    ledger = Ledger(metrics)
+    ledger = Ledger(metrics, spans)
     known_voices = KnownVoices(engine, store, default_voice, policy.voice_aliases)
     decoder = Decoder()
     learned_voices = LearnedVoices(limits.voice_cache_bytes, policy.require_consent)
@@ -74,6 +80,7 @@ def create_app(
     app.state.gate = gate
     app.state.connections = connections
     app.state.decoder = decoder
+    app.state.metrics = metrics
     app.include_router(connection.routes(context, connections, metrics))
     app.include_router(batch.routes(engine, interpreter, limits, gate, ledger))
     app.include_router(speech.routes(engine, interpreter, limits))

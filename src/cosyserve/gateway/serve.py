@@ -12,7 +12,8 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import FastAPI
@@ -24,10 +25,14 @@ from cosyserve.gateway.app import create_app
 from cosyserve.gateway.limits import Gate, Limits
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.status import NOT_SPEECH
+from cosyserve.gateway.telemetry.metrics_port import answer_scrapers
 from cosyserve.gateway.voices.decoding import Decoder
 from cosyserve.gateway.websocket.connections import Connections
 from cosyserve.gateway.websocket.protocol import BoundedProtocol
 from cosyserve.voices.store import VoiceStore
+
+if TYPE_CHECKING:
+    from cosyserve.gateway.telemetry.spans import Spans
 
 BACKLOG = 2048
 STRAGGLER_SECONDS = 1  # for connections that are still open once the time to finish is over
@@ -42,16 +47,26 @@ async def serve(
     keys: Sequence[str] = (),
     default_voice: str = "",
     policy: Policy | None = None,
+    metrics_port: int = 0,
+    spans: Spans | None = None,
 ) -> None:
     """Serves until SIGTERM or SIGINT, then lets running requests finish and closes the engine."""
     logging.basicConfig(format="%(message)s")
     logging.getLogger("cosyserve").setLevel(logging.INFO)
     try:
-        with listen(host, port, limits.seconds) as listener:
-            app = create_app(engine, store, limits, keys, default_voice, policy)
-            await Server(app, engine, limits).serve(sockets=[listener])
+        with (
+            listen(host, port, limits.seconds) as listener,
+            listen(host, metrics_port, limits.seconds, "--metrics-port")
+            if metrics_port
+            else nullcontext() as scraped,
+        ):
+            app = create_app(engine, store, limits, keys, default_voice, policy, spans)
+            async with answer_scrapers(app.state.metrics, scraped):
+                await Server(app, engine, limits).serve(sockets=[listener])
     finally:
         await engine.close()
+        if spans:
+            await asyncio.to_thread(spans.close)
 
 
 class Server(uvicorn.Server):
@@ -119,14 +134,14 @@ def config(app: FastAPI, limits: Limits) -> uvicorn.Config:
     )
 
 
-def listen(host: str, port: int, seconds: float) -> socket.socket:
+def listen(host: str, port: int, seconds: float, option: str = "--port") -> socket.socket:
     """The listening socket; it drops clients that read nothing for so many seconds."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise InputError(
-            f"can't listen on {host} port {port}: {error.strerror}; choose another with --port"
+            f"can't listen on {host} port {port}: {error.strerror}; choose another with {option}"
         ) from error
     if sys.platform == "linux":  # else a closed connection waits for its deaf client for ever
         milliseconds = int(1000 * seconds)

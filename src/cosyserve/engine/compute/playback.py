@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cosyserve.contracts import SAMPLE_RATE, AudioChunk, FinishReason, Floats
+from cosyserve.contracts import SAMPLE_RATE, AudioChunk, FinishReason, Floats, Timeline
 
 
 @dataclass
@@ -22,6 +22,7 @@ class Playback:
         now: float,
         finish: FinishReason | None = None,
         text_tokens: int = 0,
+        timeline: Timeline | None = None,
     ) -> AudioChunk:
         """The next chunk; `text_tokens` of the whole text are told with the last one."""
         chunk = AudioChunk(
@@ -31,6 +32,7 @@ class Playback:
             tokens=tokens,
             finish=finish,
             text_tokens=text_tokens if finish else 0,
+            timeline=timeline,
         )
         self.chunks += 1
         self.samples += len(samples)

@@ -122,6 +122,7 @@ class Scheduler:
         self._admission.check(len(self.waiting) + len(self.running))
         device = self._chunks.least_loaded([*self.running, *self.waiting])
         session = Session(request, sink, device)
+        session.passed.entered = self.clock()
         self.waiting.append(session)
         self._opened += 1
         return session
@@ -130,6 +131,7 @@ class Scheduler:
         """The session may run: its plan is made."""
         if not session.done:
             session.utterances = utterances
+            session.passed.planned = self.clock()
             session.text_tokens = sum(utterance.text_tokens for utterance in utterances)
 
     def push(self, session: Session, text: Sequence[int]) -> None:
@@ -173,6 +175,7 @@ class Scheduler:
             ready=True,
             waiting=len(self.waiting),
             running=len(self.running),
+            slots=self.slots,
             sessions=self._opened,
             tokens=self._tokens,
             lm_seconds=self._lm_seconds,
@@ -193,6 +196,7 @@ class Scheduler:
         for session in planned[: self.slots - len(self.running)]:
             self.waiting.remove(session)
             self.running.append(session)
+            session.passed.admitted = self.clock()
         joined = set(self.lm.rows)
         for session in self.running:
             # The LM may run ahead of the voice: one utterance of a session at a time.
@@ -224,6 +228,8 @@ class Scheduler:
         self._tokens += sum(len(row.tokens) for row in self.lm.rows) - before
         for row in [row for row in self.lm.rows if row.finish is not None]:
             self._leave(row)
+            for session in self._sessions_of(row):
+                session.passed.drawn = self.clock()
             if row.error:
                 self._fail_row(row, row.error)
         self._lm_seconds += self.clock() - started
@@ -251,6 +257,8 @@ class Scheduler:
         for session in ready:
             if session.ready_since is None:
                 session.ready_since = now
+                if not session.playback.chunks:
+                    session.passed.first_tokens = now
         return ready
 
     def _usable(self, session: Session) -> bool:
@@ -294,9 +302,16 @@ class Scheduler:
             session.fail(error)
 
     def _fail_row(self, row: Generation, error: CosyError) -> None:
-        for session in list(self.running):
-            if any(utterance.generation is row for utterance in session.utterances):
-                self.fail(session, error)
+        for session in self._sessions_of(row):
+            self.fail(session, error)
+
+    def _sessions_of(self, row: Generation) -> list[Session]:
+        """The session that a row of the LM belongs to, if it is still there."""
+        return [
+            session
+            for session in self.running
+            if any(utterance.generation is row for utterance in session.utterances)
+        ]
 
     def _leave(self, generation: Generation) -> None:
         if generation in self.lm.rows:

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cosyserve.contracts import AudioChunk, Floats, SpeechRequest
+from cosyserve.contracts import AudioChunk, Floats, SpeechRequest, Timeline
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.limits import BUFFERED_SECONDS, OFFLINE_SLACK
 from cosyserve.engine.compute.playback import Playback
@@ -53,6 +53,26 @@ class Utterance:
         )
 
 
+@dataclass
+class Passed:
+    """When a session passed its stages, by the scheduler's clock."""
+
+    entered: float = 0.0
+    planned: float = 0.0
+    admitted: float = 0.0
+    first_tokens: float = 0.0
+    drawn: float | None = None
+
+    def timeline(self, now: float) -> Timeline:
+        return Timeline(
+            planned=self.planned - self.entered,
+            admitted=self.admitted - self.entered,
+            first_tokens=self.first_tokens - self.entered,
+            drawn=None if self.drawn is None else self.drawn - self.entered,
+            sent=now - self.entered,
+        )
+
+
 _numbers = itertools.count()
 
 
@@ -66,6 +86,7 @@ class Session:
     utterances: list[Utterance] = field(default_factory=list)  # the first is the one being spoken
     number: int = field(default_factory=lambda: next(_numbers))
     playback: Playback = field(default_factory=Playback)
+    passed: Passed = field(default_factory=Passed)
     text_tokens: int = 0
     ready_since: float | None = None  # when its next chunk could be computed
     attempts: int = 0
@@ -116,7 +137,8 @@ class Session:
 
     def send(self, samples: Floats, tokens: int, now: float, *, last: bool) -> None:
         finish = self.utterances[0].generation.finish if last else None
-        chunk = self.playback.send(samples, tokens, now, finish, self.text_tokens)
+        timeline = self.passed.timeline(now) if last or not self.playback.chunks else None
+        chunk = self.playback.send(samples, tokens, now, finish, self.text_tokens, timeline)
         self.ready_since = None
         self.done = last
         self.sink(chunk)

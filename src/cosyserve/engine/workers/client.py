@@ -62,6 +62,7 @@ class WorkerEngine:
         self.options = options
         self._info: ModelInfo | None = None
         self._stats = EngineStats(ready=False, waiting=0, running=0)
+        self._past = self._stats  # totals of earlier lives
         self._replies: dict[int, asyncio.Queue[Reply]] = {}
         self._sent = SentVoices(options.voice_cache_bytes)
         self._ids = itertools.count()
@@ -88,7 +89,7 @@ class WorkerEngine:
         return self._process.pid
 
     def stats(self) -> EngineStats:
-        return self._stats
+        return self._past + self._stats
 
     def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
         return opened(request, self._open, takes_pieces=self.model.takes_pieces)
@@ -178,7 +179,9 @@ class WorkerEngine:
         except (asyncio.IncompleteReadError, ConnectionError):
             log.warning("worker %d died", process.pid)
         finally:
-            lived, self._stats = self._stats.ready, replace(self._stats, ready=False)
+            lived = self._stats.ready
+            self._past = replace(self.stats().totals, restarts=self._past.restarts + 1)
+            self._stats = EngineStats(ready=False, waiting=0, running=0)
             self._writer.close()
             for replies in self._replies.values():
                 replies.put_nowait(WorkerError("the worker died while it was speaking"))

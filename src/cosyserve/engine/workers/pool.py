@@ -40,16 +40,7 @@ class WorkerPool:
         return await self._least_loaded().embed(recording)
 
     def stats(self) -> EngineStats:
-        workers = [worker.stats() for worker in self.workers]
-        return EngineStats(
-            ready=any(stats.ready for stats in workers),
-            waiting=sum(stats.waiting for stats in workers),
-            running=sum(stats.running for stats in workers),
-            sessions=sum(stats.sessions for stats in workers),
-            tokens=sum(stats.tokens for stats in workers),
-            lm_seconds=sum(stats.lm_seconds for stats in workers),
-            token2wav_seconds=sum(stats.token2wav_seconds for stats in workers),
-        )
+        return sum((worker.stats() for worker in self.workers), EngineStats(False, 0, 0))
 
     async def close(self) -> None:
         await asyncio.gather(*(worker.close() for worker in self.workers))

@@ -82,12 +82,14 @@ class Worker:
             lm.start(self._loop.wake)
             self._info = replace(self._info, takes_pieces=False)
         self._intake = Intake(self._loop, tokenizer, NumberProcess())
+        self._gpus = range(torch.cuda.device_count())
         self._reported_at = 0.0
         self._reported = self._scheduler.stats()
         self._enrolling = ThreadPoolExecutor(1, "enroll")
 
     def run(self) -> None:
         self._send(Ready(self._info))
+        self._send(self._stats())
         threading.Thread(target=self._listen, name="listen", daemon=True).start()
         self._loop.run()
 
@@ -143,7 +145,13 @@ class Worker:
         at_rest = not (stats.running or stats.waiting)
         if stats != self._reported and (at_rest or now - self._reported_at >= STATS_SECONDS):
             self._reported_at, self._reported = now, stats
-            self._send(Stats(stats))
+            self._send(self._stats())
+
+    def _stats(self) -> Stats:
+        """The scheduler's, with what torch holds on each GPU, pools of CUDA graphs included."""
+        held = {f"cuda:{number}": torch.cuda.memory_reserved(number) for number in self._gpus}
+        memory = {device: count for device, count in held.items() if count}
+        return Stats(replace(self._scheduler.stats(), gpu_memory=memory))
 
     def _send(self, message: FromWorker) -> None:
         try:

@@ -29,8 +29,8 @@ class Speaking:
         self._request = request
         self._framing = framing
         self._record = record
-        self._underruns = UnderrunCounter()
-        self._tokens = self._text_tokens = 0
+        self._underruns = Underruns()
+        record.model = engine.model.name
 
     async def audio(self) -> AsyncGenerator[bytes, None]:
         """Bytes as they are made; the engine is asked for a chunk only when the last was taken."""
@@ -55,9 +55,9 @@ class Speaking:
     def usage(self) -> Usage:
         """Tokens so far; those of the text are known at the end."""
         return Usage(
-            input_tokens=self._text_tokens,
-            output_tokens=self._tokens,
-            total_tokens=self._text_tokens + self._tokens,
+            input_tokens=self._record.text_tokens,
+            output_tokens=self._record.tokens,
+            total_tokens=self._record.text_tokens + self._record.tokens,
         )
 
     def _cut(self, chunk: AudioChunk) -> AudioChunk:
@@ -74,30 +74,38 @@ class Speaking:
         if chunk.finish in ("error", "cancelled"):
             raise WorkerError(f"the speech was not finished: {chunk.finish}")
         self._record.finish = chunk.finish or ""
-        self._tokens += chunk.tokens
-        self._text_tokens += chunk.text_tokens
-        seconds = len(chunk.samples) / SAMPLE_RATE
-        self._underruns.take(seconds, time.perf_counter())
+        self._record.tokens += chunk.tokens
+        self._record.text_tokens += chunk.text_tokens
+        seconds, now = len(chunk.samples) / SAMPLE_RATE, time.perf_counter()
+        self._underruns.take(seconds, now)
+        self._record.take_chunk(chunk.timeline, now)
         self._record.audio_seconds += seconds
         self._record.underruns = self._underruns.count
+        self._record.underrun_seconds = self._underruns.seconds
 
     def _encode(self, chunk: AudioChunk) -> bytes:
+        began = time.perf_counter()
         try:
-            return self._framing.push(chunk.samples)
+            data = self._framing.push(chunk.samples)
+            self._record.take_encoding(began, time.perf_counter())
+            return data
         except AudioError as error:  # not the client's audio: an AudioError would blame it
             raise CosyError(f"the model made audio that can't be encoded: {error}") from error
 
 
-class UnderrunCounter:
-    """Counts the chunks that come too late for a listener who plays from the first one on."""
+class Underruns:
+    """The chunks that come too late for a listener who plays from the first one on, and waits when
+    there is nothing to play."""
 
     def __init__(self) -> None:
         self._silent_from: float | None = None
         self.count = 0
+        self.seconds = 0.0  # of silence, in all
 
     def take(self, seconds: float, now: float) -> None:
         if self._silent_from is None:
             self._silent_from = now
         elif now > self._silent_from:
             self.count += 1
+            self.seconds += now - self._silent_from
         self._silent_from = max(self._silent_from, now) + seconds

@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from cosyserve.contracts import Timeline
+
 
 @dataclass
 class Record:
@@ -29,8 +31,34 @@ class Record:
     speaking_seconds: float | None = None  # from the engine's start to its last chunk
     audio_seconds: float = 0.0
     underruns: int = 0
+    underrun_seconds: float = 0.0
     finish: str = ""
     error: str = ""
+    failed: bool = False  # by a fault that is not the client's
+    abort: str = ""  # why speech that was being made did not come to its end
+    model: str = ""  # that was asked to speak; "": none was
+    text_tokens: int = 0
+    tokens: int = 0
+    timeline: Timeline | None = None  # of the engine, the newest that it told
+    entered: float = 0.0  # when that timeline began, by the clock of `started`
+    last_chunk: float = 0.0  # when it came
+    encode_began: float | None = None
+    encode_ended: float = 0.0
+    encode_seconds: float = 0.0
+    traceparent: str = ""  # what the client says of its trace
+    trace_id: str = ""  # of the span that was made of this
+
+    def take_chunk(self, timeline: Timeline | None, now: float) -> None:
+        self.last_chunk = now
+        if timeline:
+            if self.timeline is None:  # a later chunk may have waited for a slow client
+                self.entered = now - timeline.sent
+            self.timeline = timeline
+
+    def take_encoding(self, began: float, ended: float) -> None:
+        self.encode_began = began if self.encode_began is None else self.encode_began
+        self.encode_ended = ended
+        self.encode_seconds += ended - began
 
     def line(self, seconds: float) -> str:
         facts: dict[str, object] = {
@@ -52,4 +80,6 @@ class Record:
             facts["audio_s"] = round(self.audio_seconds, 3)
             facts["underruns"] = self.underruns
             facts["finish"] = self.finish
+        if self.trace_id:
+            facts["trace_id"] = self.trace_id
         return json.dumps(facts, ensure_ascii=False)

@@ -9,6 +9,7 @@ import logging
 import re
 import time
 import uuid
+from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,6 +18,9 @@ from cosyserve.errors import CosyError
 from cosyserve.gateway.errors import ClientLeft, Refusal, as_refusal
 from cosyserve.gateway.telemetry.metrics import Metrics
 from cosyserve.gateway.telemetry.record import Record
+
+if TYPE_CHECKING:
+    from cosyserve.gateway.telemetry.spans import Spans
 
 SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 CLIENT_LEFT = 499  # what nginx calls it; nobody receives it
@@ -27,23 +31,29 @@ log = logging.getLogger("cosyserve.gateway")
 
 
 class Ledger:
-    """Where records go: the log and the metrics."""
+    """Where records go: the log, the metrics and, if wanted, a trace."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, spans: Spans | None = None) -> None:
         self._metrics = metrics
+        self._spans = spans
 
     def refuse(self, record: Record, error: Exception) -> Refusal:
         """Notes the error -> the answer to the client."""
         refusal = as_refusal(error)
         record.error = refusal.code
+        record.failed = refusal.status_code >= 500
         self._metrics.count_refusal(refusal.code)
         if refusal.status_code >= 500 and not isinstance(error, CosyError | Refusal):
             log.error("request_id=%s unexpected error", record.request_id, exc_info=error)
         return refusal
 
     def finish(self, record: Record, route: str) -> None:
-        seconds = time.perf_counter() - record.started
+        now = time.perf_counter()
+        seconds = now - record.started
+        record.abort = _abort(record)
         self._metrics.observe(record, route, seconds)
+        if self._spans and record.model:
+            record.trace_id = self._spans.send(record, route, now)
         log.info("%s", record.line(seconds))
 
 
@@ -60,6 +70,7 @@ class Trace:
             return
         headers, method = Headers(scope=scope), scope.get("method", "GET")
         record = Record(_request_id(headers), method, scope["path"], _has_body(headers))
+        record.traceparent = headers.get("traceparent", "")
         scope.setdefault("state", {})["record"] = record
 
         async def send_with_id(message: Message) -> None:
@@ -90,6 +101,17 @@ class Trace:
                 raise  # a stream that has begun can only be cut
         finally:
             self._ledger.finish(record, getattr(scope.get("route"), "path", "none"))
+
+
+def _abort(record: Record) -> str:
+    """Why speech that was being made did not come to its end; "" if it did, or was refused."""
+    if not record.model:
+        return ""
+    if record.status == CLIENT_LEFT:
+        return "client_left"
+    if record.finish == "cancelled":
+        return "cancelled"
+    return record.error if record.failed else ""
 
 
 def _request_id(headers: Headers) -> str:

@@ -149,7 +149,7 @@ class Connection:
         self._utterances += 1
         request_id = f"{self._record.request_id}.{self._utterances}"
         self._text, self._discarding = self._new_text(), False
-        record = Record(request_id, "WEBSOCKET", PATH)
+        record = Record(request_id, "WEBSOCKET", PATH, traceparent=self._record.traceparent)
         key = self._websocket.scope["state"].get("key")
         self._utterance = WebSocketUtterance(self._context, start, self._text, record, key)
         tasks.create_task(self._speak(self._utterance))

@@ -11,7 +11,7 @@ SERVER := $(VENV)/.server
 ALL := $(VENV)/.all
 INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: venv serve triton quick test kernels lint bench clean
+.PHONY: venv serve triton quick test test-ray kernels lint bench clean
 
 venv: $(ALL)
 
@@ -40,6 +40,11 @@ quick: $(ALL)
 # Two processes share the cores, file by file. Kernels that have passed are left out.
 test: $(ALL)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# Ray is large, so that only this installs it; `make test` leaves these tests out without it.
+test-ray: $(ALL)
+	$(INSTALL) --editable '.[ray]'
+	$(BIN)/python -m pytest tests/ray
 
 # Minutes of interpreting: after a change of networks, kernels or their tests.
 kernels: $(ALL)

@@ -74,6 +74,8 @@ TIERS = {
         "checkpoints/hub/",
         "gateway/",
         "golden/",
+        "ray/test_engine.py",
+        "ray/test_links.py",
         "test_server.py",
         "text/test_number_process.py",
         "voices/test_redis.py",

@@ -42,14 +42,19 @@ async def serve(
     default_voice: str = "",
 ) -> None:
     """Serves until SIGTERM or SIGINT, then lets running requests finish and closes the engine."""
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("cosyserve").setLevel(logging.INFO)
+    configure_logging()
     try:
         with listen(host, port, limits.seconds) as listener:
             app = create_app(engine, store, limits, keys, default_voice)
             await Server(app, engine, limits).serve(sockets=[listener])
     finally:
         await engine.close()
+
+
+def configure_logging() -> None:
+    """What the server has to say goes to standard error, a line each."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("cosyserve").setLevel(logging.INFO)
 
 
 class Server(uvicorn.Server):

@@ -76,9 +76,10 @@ class EmbedRequest(msgspec.Struct, tag=True):
 
 
 class Ready(msgspec.Struct, tag=True):
-    """The worker can speak."""
+    """The worker can speak, for so many at once."""
 
     model: ModelInfo
+    slots: int
 
 
 class NotStarted(msgspec.Struct, tag=True):

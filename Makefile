@@ -14,7 +14,7 @@ INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-p
 # Tests start many processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv serve triton quick test test-clients kernels lint bench clean
+.PHONY: venv serve triton quick test test-clients test-ray kernels lint bench clean
 
 venv: $(ALL)
 
@@ -53,6 +53,11 @@ test-clients: $(ALL)
 	@for client in $(CLIENTS); do .venv-clients/bin/pip install --quiet --disable-pip-version-check \
 		$$client || echo "$$client can't be installed here: its test is skipped"; done
 	$(BIN)/python -m pytest -rs tests/clients
+
+# Ray is large, so that only this installs it; `make test` leaves these tests out without it.
+test-ray: $(ALL)
+	$(INSTALL) --editable '.[ray]'
+	$(BIN)/python -m pytest tests/ray
 
 # Minutes of interpreting: after a change of networks, kernels or their tests.
 kernels: $(ALL)

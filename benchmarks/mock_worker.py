@@ -26,6 +26,7 @@ from cosyserve.engine.workers.messages import (
     to_worker,
 )
 
+SLOTS = 256
 VOICE = Voice("", np.zeros(0, np.int32), np.zeros((0, 80), np.float32), np.ones(192, np.float32))
 
 
@@ -47,7 +48,7 @@ async def hum(
 async def main(fd: int, chunks: int, tokens: int, first: float, pace: float) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
     model = ModelInfo("mock", "mock", "", speech=False, voices={"default": VOICE})
-    writer.write(frame(Ready(model)))
+    writer.write(frame(Ready(model, SLOTS)))
     humming: dict[int, asyncio.Task[None]] = {}
     with contextlib.suppress(asyncio.IncompleteReadError):
         while True:

@@ -77,6 +77,8 @@ TIERS = {
         "gateway/",
         "clients/",
         "golden/",
+        "ray/test_engine.py",
+        "ray/test_links.py",
         "test_server.py",
         "text/test_number_process.py",
         "voices/test_redis.py",

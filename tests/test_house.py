@@ -21,7 +21,7 @@ HOUSE = [
     {"deploy"},
     {"bench"},
     {"gateway"},
-    {"triton"},
+    {"triton", "ray"},
     {"engine"},
     {"backends"},
     {"voices"},

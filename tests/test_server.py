@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import pytest
 
 from cosyserve import server
@@ -129,3 +132,23 @@ def test_what_an_llm_server_does_not_go_with(options: dict[str, str], complaint:
 def test_an_engine_elsewhere_has_its_own_lm() -> None:
     with pytest.raises(InputError, match="leave out --engine"):
         server.serve(Settings.read(llm_url=URL, engine="triton://here:8001", voice_store="v"))
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"devices": ["cuda:0", "cuda:1"]}, "each worker has one --device"),
+        ({"triton": True}, "there is no --triton"),
+        ({"triton_settings": ["slots=2"]}, "--set is for --triton"),
+    ],
+)
+def test_what_ray_does_not_go_with(given: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        server.serve(Settings.read(engine="ray"), **given)
+
+
+def test_without_ray_the_way_to_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "cosyserve.ray.engine", raising=False)
+    with pytest.raises(InputError, match=r"pip install 'cosyserve\[ray\]'"):
+        server.serve(Settings.read(engine="ray", model="test"))

@@ -1,6 +1,7 @@
 """The server as a whole: an engine is chosen, started, and served over HTTP.
 
-It imports no torch: models are loaded by worker processes or by a Triton server.
+It imports no torch: models are loaded by worker processes, here or on the nodes of a Ray cluster,
+or by a Triton server.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from cosyserve.engine.workers.pool import WorkerPool
 from cosyserve.errors import InputError
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.policy import Policy
+from cosyserve.gateway.serve import configure_logging
 from cosyserve.gateway.serve import serve as serve_http
 from cosyserve.settings import Settings, option_name
 from cosyserve.voices.store import VoiceStore, open_store
 
 if TYPE_CHECKING:
     from cosyserve.gateway.telemetry.spans import Spans
+    from cosyserve.ray.engine import RayEngine
     from cosyserve.triton.engine import TritonEngine
 
+RAY = "ray"
 LOOPBACK = ("127.", "::1", "localhost")
 
 log = logging.getLogger(__name__)
@@ -48,6 +52,7 @@ def serve(
     `devices` and `keys` go before those of the settings; each device has a worker. With `triton`,
     a tritonserver computes that is started here, with `triton_settings` of the form key=value.
     """
+    configure_logging()
     keys = keys or settings.keys
     if not keys and not settings.host.startswith(LOOPBACK):
         log.warning("anybody who reaches %s may use this server: set --api-key", settings.host)
@@ -56,7 +61,7 @@ def serve(
     workers = worker_options(settings, devices)
     _check_engine(settings, devices, triton, triton_settings)
     with (
-        _triton_address(settings, workers, triton, triton_settings) as address,
+        _address(settings, workers, triton, triton_settings) as address,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         runner.run(_run(workers, address, settings, store, keys, spans))
@@ -125,24 +130,31 @@ def _split_devices(settings: Settings, devices: Sequence[str]) -> tuple[str, tup
 def _check_engine(
     settings: Settings, devices: Sequence[str], triton: bool, triton_settings: Sequence[str]
 ) -> None:
+    if triton_settings and not triton:
+        raise InputError("--set is for --triton")
+    if settings.engine == RAY:
+        if triton or len(devices) > 1:
+            raise InputError(
+                "with --engine ray each worker has one --device, and there is no --triton: "
+                "COSYSERVE_RAY_MAX_WORKERS says how many workers there are"
+            )
+        return
     here = settings.options & {"model", "lm_device", "dtype", "profile", "llm_url"}
     if settings.engine and (here or devices or triton):
         raise InputError(
             "--model, devices, --dtype, --profile, --llm-url and --triton are for this machine: "
             "leave out --engine"
         )
-    if triton_settings and not triton:
-        raise InputError("--set is for --triton")
 
 
 @contextmanager
-def _triton_address(
+def _address(
     settings: Settings,
     workers: Sequence[WorkerOptions],
     triton: bool,
     triton_settings: Sequence[str],
 ) -> Iterator[str]:
-    """The triton:// address of what computes; empty for workers on this machine."""
+    """What computes: the engine of the settings, or the triton:// address of a server here."""
     if not triton:
         yield settings.engine
         return
@@ -153,14 +165,31 @@ def _triton_address(
         yield address
 
 
-def _engine(workers: Sequence[WorkerOptions], triton_address: str) -> WorkerPool | TritonEngine:
-    if not triton_address:
-        return WorkerPool([WorkerEngine(options) for options in workers])
+def _engine(
+    workers: Sequence[WorkerOptions], address: str, settings: Settings
+) -> WorkerPool[WorkerEngine] | TritonEngine | RayEngine:
+    if not address:
+        return WorkerPool(WorkerEngine(options) for options in workers)
     # Our children are other programs, no forks that go on with gRPC.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    if address == RAY:
+        return _ray_engine(workers[0], settings)
     from cosyserve.triton.engine import TritonEngine
 
-    return TritonEngine.of(triton_address)
+    return TritonEngine.of(address)
+
+
+def _ray_engine(options: WorkerOptions, settings: Settings) -> RayEngine:
+    try:
+        from cosyserve.ray.autoscale import Autoscaler
+        from cosyserve.ray.engine import RayEngine
+        from cosyserve.ray.worker import Share
+    except ModuleNotFoundError as error:
+        raise InputError("--engine ray needs Ray: pip install 'cosyserve[ray]'") from error
+    gpus = 0.0 if options.device == "cpu" else settings.ray_gpus
+    share = Share(gpus, cpus=options.threads or 1)
+    scale = Autoscaler(settings.ray_min_workers, settings.ray_max_workers)
+    return RayEngine(options, share, scale)
 
 
 def _spans(endpoint: str) -> Spans | None:
@@ -177,13 +206,13 @@ def _spans(endpoint: str) -> Spans | None:
 
 async def _run(
     workers: Sequence[WorkerOptions],
-    triton_address: str,
+    address: str,
     settings: Settings,
     store: VoiceStore,
     keys: Sequence[str],
     spans: Spans | None,
 ) -> None:
-    engine = _engine(workers, triton_address)
+    engine = _engine(workers, address, settings)
     try:
         await engine.start()
         limits = Limits.of(settings)

@@ -61,8 +61,8 @@ class Settings(BaseSettings):
     """The voice that `default` is: the name of a stored voice or of one of the model's; if empty,
     the model's own."""
     engine: str = ""
-    """The Triton servers that compute, as `triton://HOST:8001[,HOST:8001…]`; if empty, workers on
-    this machine compute."""
+    """The machines that compute: Triton servers, as `triton://HOST:8001[,HOST:8001…]`, or `ray` for
+    workers on the nodes of a Ray cluster; if empty, workers on this machine compute."""
     device: str = "auto"
     """The device that computes: `auto`, `cpu`, `cuda` or `cuda:N`."""
     lm_device: str = ""
@@ -76,6 +76,15 @@ class Settings(BaseSettings):
     where one or two sessions speak)."""
     threads: int = Field(default=0, ge=0)
     """The number of CPU threads that torch uses; 0 lets torch choose."""
+
+    ray_min_workers: int = Field(default=1, ge=1)
+    """The number of workers that a Ray cluster always has for this server."""
+    ray_max_workers: int = Field(default=1, ge=1)
+    """The most workers that a Ray cluster has for this server: while more than half of all slots
+    are in use, there is one more."""
+    ray_gpus: float = Field(default=1.0, ge=0)
+    """The GPUs that a worker takes of a Ray node: 0.5 places two workers on each; with
+    `--device cpu` it takes none."""
 
     llm_url: str = ""
     """The OpenAI-style LLM server that draws the speech tokens, with its `/v1`; if empty, a worker

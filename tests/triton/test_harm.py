@@ -24,7 +24,7 @@ from cosyserve.errors import OverloadError, VoiceError, WorkerError
 from cosyserve.triton import tensors, vocabulary
 from cosyserve.triton.client import TritonClient
 from cosyserve.triton.engine import TritonEngine
-from cosyserve.triton.keeper import STUB, TritonKeeper
+from cosyserve.triton.keeper import TritonKeeper
 from cosyserve.triton.process import Ports
 from cosyserve.triton.tensors import Array
 from cosyserve.voices.enroll import enroll
@@ -168,7 +168,7 @@ def test_a_process_that_dies_ends_its_streams_and_is_replaced(
         speaking = asyncio.create_task(streamed(client, given(recording, " ".join([TEXT] * 8))))
         await asyncio.sleep(0.5)
         begun = time.monotonic()
-        for pid in keeper.server.children(STUB):
+        for pid in keeper.server.stubs().values():
             if b"/token2wav_dit/" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
         with pytest.raises(WorkerError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -9,14 +10,16 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cosyserve.errors import InputError
-from cosyserve.triton.keeper import TritonKeeper, main
+from cosyserve.errors import CosyError, InputError
+from cosyserve.triton import keeper as keeping
+from cosyserve.triton.keeper import LOOK_SECONDS, STARTS, TritonKeeper, main
 from cosyserve.triton.process import Ports
-from tests.triton.scripted import write_repository
+from tests.triton.scripted import OFFLINE, STREAMING, write_repository
 
 
 def ready(port: int) -> bool:
@@ -54,6 +57,104 @@ def test_a_server_is_kept_on_its_ports(tmp_path: Path, command: list[str]) -> No
         status = keeper.wait(timeout=60)
     assert status == 0, (tmp_path / "log").read_text()
     assert not ready(ports.http)
+
+
+def regions(pids: set[int]) -> set[str]:
+    """Files of shared memory that these processes hold."""
+    words = (word for pid in pids for word in Path(f"/proc/{pid}/maps").read_text().split())
+    return {word for word in words if word.startswith("/dev/shm/")}
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def control(ports: Ports, model: str, what: str) -> None:
+    url = f"http://127.0.0.1:{ports.http}/v2/repository/models/{model}/{what}"
+    with urllib.request.urlopen(urllib.request.Request(url, b"{}"), timeout=30) as answer:
+        assert answer.status == 200
+
+
+def is_open(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def test_models_come_and_go_but_a_process_that_dies_is_noticed(tmp_path: Path) -> None:
+    write_repository(tmp_path / "repository")
+    ports = Ports.free()
+    options = ["--model-control-mode=explicit", "--load-model=*"]
+    keeper = TritonKeeper(tmp_path / "repository", ports, options, host="127.0.0.1")
+    try:
+        keeper.wait_ready()
+        first = keeper.server
+        for port in vars(ports).values():
+            assert is_open("127.0.0.1", port)
+            assert not is_open("127.0.0.2", port)  # as for any other address of this machine
+        wait_until(lambda: len(first.stubs()) == 2)
+        time.sleep(2 * LOOK_SECONDS)  # the keeper knows them, too
+        control(ports, OFFLINE, "unload")
+        wait_until(lambda: len(first.stubs()) == 1)
+        control(ports, STREAMING, "load")  # another process of the same name takes over
+        control(ports, OFFLINE, "load")
+        time.sleep(3 * LOOK_SECONDS)
+        assert (keeper.restarts, keeper.server) == (0, first)
+        wait_until(lambda: len(first.stubs()) == 2)
+        held = regions({first.process.pid, *first.stubs().values()})
+        assert held
+        for stub, pid in first.stubs().items():
+            if stub.startswith(f"{OFFLINE}/"):
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: keeper.restarts == 1)
+        assert [region for region in held if Path(region).exists()] == []
+        keeper.wait_ready()
+    finally:
+        keeper.stop()
+    assert [region for region in held if Path(region).exists()] == []
+
+
+def test_a_keeper_that_is_killed_takes_its_server_along(tmp_path: Path) -> None:
+    write_repository(tmp_path / "repository")
+    ports = Ports.free()
+    given = [f"--{name}-port={port}" for name, port in vars(ports).items()]
+    words = ["-m", "cosyserve.triton.keeper", str(tmp_path / "repository"), *given]
+    env = os.environ | {"TMPDIR": str(tmp_path)}
+    with (tmp_path / "log").open("wb") as log:
+        keeper = subprocess.Popen([sys.executable, *words], stdout=log, stderr=log, env=env)
+    try:
+        wait_until(lambda: ready(ports.http))
+        children = subprocess.run(
+            ["pgrep", "-P", str(keeper.pid), "tritonserver"], capture_output=True, text=True
+        )
+        (server,) = map(int, children.stdout.split())
+        held = regions({server})
+        assert held
+        assert list(tmp_path.glob("cosyserve-triton-*"))
+    finally:
+        keeper.kill()
+        keeper.wait()
+    wait_until(lambda: not Path(f"/proc/{server}").exists(), 5)
+    wait_until(lambda: not list(tmp_path.glob("cosyserve-triton-*")), 5)
+    assert [region for region in held if Path(region).exists()] == []
+    ports.check_free()
+
+
+def test_a_server_that_never_starts_is_tried_again_and_then_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "PAUSES", (0.0, 0.0))
+    write_repository(tmp_path / "repository")
+    keeper = TritonKeeper(tmp_path / "repository", Ports.free(), ["--no-such-option"])
+    with pytest.raises(CosyError, match="ended at its start"):
+        keeper.wait_ready()
+    keeper.stop()
+    assert keeper.restarts >= STARTS - 1
 
 
 def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import tempfile
@@ -16,6 +17,10 @@ from cosyserve.errors import InputError
 from cosyserve.settings import Settings, option_name, variable
 from cosyserve.triton.keeper import TritonKeeper
 from cosyserve.triton.process import Ports
+
+LOOPBACK = "127.0.0.1"
+
+log = logging.getLogger(__name__)
 
 # Every setting of `serve` is in one of these. The first are settings of a repository, too, under
 # the names that they have there; those of an LLM server have the same names.
@@ -41,7 +46,10 @@ OF_THE_GATEWAY = {
     *("strict_fields", "model_aliases", "voice_aliases", "reference_urls", "require_consent"),
     *("metrics_port", "otlp_traces_endpoint"),
 }
-REFUSED = {"engine", "profile", "max_wait_seconds", "gpu_memory"}
+REFUSED = {
+    *("engine", "profile", "max_wait_seconds", "gpu_memory"),
+    *("ray_min_workers", "ray_max_workers", "ray_gpus"),
+}
 
 
 def settings_here(
@@ -94,10 +102,14 @@ def triton_here(settings: TritonSettings) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="cosyserve-repository-") as folder:
         repository, ports = Path(folder) / "repository", Ports.free()
         render(settings, repository)
-        keeper = TritonKeeper(repository, ports)
+        # It asks nobody for a key, so nobody else may reach it.
+        keeper = TritonKeeper(repository, ports, host=LOOPBACK)
         try:
-            keeper.server.wait_ready()
-            yield f"triton://127.0.0.1:{ports.grpc}"
+            log.info(
+                "tritonserver on %s: HTTP %d, gRPC %d, metrics %d", LOOPBACK, *vars(ports).values()
+            )
+            keeper.wait_ready()
+            yield f"triton://{LOOPBACK}:{ports.grpc}"
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             keeper.stop()

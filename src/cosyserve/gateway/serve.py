@@ -51,8 +51,7 @@ async def serve(
     spans: Spans | None = None,
 ) -> None:
     """Serves until SIGTERM or SIGINT, then lets running requests finish and closes the engine."""
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("cosyserve").setLevel(logging.INFO)
+    configure_logging()
     try:
         with (
             listen(host, port, limits.seconds) as listener,
@@ -67,6 +66,12 @@ async def serve(
         await engine.close()
         if spans:
             await asyncio.to_thread(spans.close)
+
+
+def configure_logging() -> None:
+    """What the server has to say goes to standard error, a line each."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("cosyserve").setLevel(logging.INFO)
 
 
 class Server(uvicorn.Server):

@@ -11,17 +11,19 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from cosyserve.errors import CosyError, InputError
-from cosyserve.triton.process import Ports, TritonProcess
+from cosyserve.triton.process import READY_SECONDS, Ports, TritonProcess
 
 LOOK_SECONDS = 0.25
 PAUSES = (0.0, 1.0, 5.0, 15.0)  # seconds before a start, by starts in a row that came to nothing
+SETTLED_SECONDS = 30.0  # of life: before, somebody else on its ports may have said that it is ready
+STARTS = 3  # in a row that may come to nothing before whoever waits for the first is told
 PORT_OPTIONS = ("--http-port", "--grpc-port", "--metrics-port")
-STUB = b"triton_python_backend_stub"
 
 log = logging.getLogger(__name__)
 
@@ -30,17 +32,24 @@ class TritonKeeper:
     """A tritonserver and the thread that watches it."""
 
     def __init__(
-        self, repository: Path, ports: Ports, options: Sequence[str] = (), *, loud: bool = False
+        self,
+        repository: Path,
+        ports: Ports,
+        options: Sequence[str] = (),
+        *,
+        host: str = "",
+        loud: bool = False,
     ) -> None:
-        """`options` are tritonserver's own; `loud`: its log goes where ours does."""
+        """`options` are tritonserver's own; `host` and `loud` as of `TritonProcess`."""
         if not repository.is_dir():
             raise InputError(f"{repository}: no such folder")
         if twice := [option for option in options if option.startswith(PORT_OPTIONS)]:
             raise InputError(f"{twice[0]}: ports are given before the --, not behind it")
         ports.check_free()
-        self._start = partial(TritonProcess, repository, ports, options, loud=loud)
+        self._start = partial(TritonProcess, repository, ports, options, host=host, loud=loud)
         self._over = threading.Event()
-        self.restarts = 0
+        self.restarts = self._failures = 0
+        self._last_words = ""  # of the server before this one
         self.server = self._start()
         self._keeper = threading.Thread(target=self._keep, name="triton keeper", daemon=True)
         self._keeper.start()
@@ -50,26 +59,41 @@ class TritonKeeper:
         self._keeper.join()
         self.server.stop()
 
+    def wait_ready(self, seconds: float = READY_SECONDS) -> None:
+        """A server that aborts at its start is given another try, and a third."""
+        until = time.monotonic() + seconds
+        while not self.server.ready:
+            if self._failures >= STARTS:
+                raise CosyError(f"tritonserver ended at its start:\n{self._last_words}")
+            if time.monotonic() > until:
+                raise CosyError(f"tritonserver is not ready after {seconds:.0f} s")
+            time.sleep(0.1)
+
     def _keep(self) -> None:
-        failures = 0
         while self._watch():
-            failures = 0 if self.server.was_ready else failures + 1
+            settled = time.monotonic() - self.server.started > SETTLED_SECONDS
+            self._failures = 0 if self.server.was_ready and settled else self._failures + 1
             log.warning("tritonserver lost a process and is started anew")
+            self._last_words = self.server.tail()
             self.server.kill()
-            if self._over.wait(PAUSES[min(failures, len(PAUSES) - 1)]):
+            if self._over.wait(PAUSES[min(self._failures, len(PAUSES) - 1)]):
                 return
             self.restarts += 1
             self.server = self._start()
 
     def _watch(self) -> bool:
         """Waits -> True when the server has to be replaced, False when it is to stop."""
-        stubs: set[int] = set()
+        known: set[str] = set()
         while not self._over.wait(LOOK_SECONDS):
-            alive = self.server.children(STUB)
-            if self.server.process.poll() is not None or stubs - alive:
+            alive = self.server.stubs().keys()
+            if self.server.process.poll() is not None:
                 return True
+            lost = known - alive
+            if any(self.server.serves(stub.partition("/")[0]) for stub in lost):
+                return True
+            known -= lost  # of models that were unloaded
             if self.server.ready_once():
-                stubs |= alive
+                known |= alive
         return False
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -21,6 +23,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from cosyserve.errors import CosyError, InputError
@@ -28,6 +31,10 @@ from cosyserve.errors import CosyError, InputError
 READY_SECONDS = 300.0
 STOP_SECONDS = 30.0
 GRPC = "COSYSERVE_TRITON_GRPC"  # tells a server's models where its gRPC side is
+SHARED_MEMORY = Path("/dev/shm")
+STUB = b"triton_python_backend_stub"
+# Waits for the end of whoever holds its standard input, and clears away what that one left.
+GUARD = """read -r _; kill -s KILL -- "-$1"; rm -rf -- "$2" "$3"*"""
 
 
 @dataclass(frozen=True)
@@ -66,11 +73,23 @@ class TritonProcess:
     """A running tritonserver; as a context it is stopped at the end."""
 
     def __init__(
-        self, repository: Path, ports: Ports, options: Sequence[str] = (), *, loud: bool = False
+        self,
+        repository: Path,
+        ports: Ports,
+        options: Sequence[str] = (),
+        *,
+        host: str = "",
+        loud: bool = False,
     ) -> None:
-        """`loud`: the server's log goes where ours does, not to a file."""
+        """`host`: the address it listens on, every one of the machine's if empty; `loud`: the
+        server's log goes where ours does, not to a file."""
         self.ports = ports
         self.was_ready = False
+        self.started = time.monotonic()
+        if host:
+            options = [*options, *(f"--{side}-address={host}" for side in vars(ports))]
+        self._http = f"http://{_asked_at(options)}:{ports.http}"
+        self._regions = f"cosyserve_{secrets.token_hex(8)}_"  # what its shared memory is called
         self._scratch = tempfile.TemporaryDirectory(prefix="cosyserve-triton-")
         scratch = Path(self._scratch.name)
         command, env = _command(scratch)
@@ -84,6 +103,7 @@ class TritonProcess:
                     f"--http-port={ports.http}",
                     f"--grpc-port={ports.grpc}",
                     f"--metrics-port={ports.metrics}",
+                    f"--backend-config=python,shm-region-prefix-name={self._regions}",
                     "--disable-auto-complete-config",
                     *options,
                 ],
@@ -93,6 +113,12 @@ class TritonProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is for whoever started us
             )
+        regions = str(SHARED_MEMORY / self._regions)
+        self._guard = subprocess.Popen(
+            ["sh", "-c", GUARD, "sh", str(self.process.pid), str(scratch), regions],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
 
     def __enter__(self) -> TritonProcess:
         return self
@@ -102,7 +128,7 @@ class TritonProcess:
 
     @property
     def ready(self) -> bool:
-        return answers(f"http://127.0.0.1:{self.ports.http}/v2/health/ready")
+        return self.process.poll() is None and answers(f"{self._http}/v2/health/ready")
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> None:
         until = time.monotonic() + seconds
@@ -118,24 +144,40 @@ class TritonProcess:
         self.was_ready = self.was_ready or self.ready
         return self.was_ready
 
-    def children(self, name: bytes) -> set[int]:
-        """The server's living processes whose command has this name."""
-        pids = set()
+    def stubs(self) -> dict[str, int]:
+        """The living Python processes of the server's models, by instance: `MODEL/1/…_0_0`."""
+        pids = {}
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 # "pid (command) state parent …": the command may hold anything, brackets too
                 state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-                command = (folder / "cmdline").read_bytes().split(b"\0")[0]
-                if int(parent) == self.process.pid and state != "Z" and command.endswith(name):
-                    pids.add(int(folder.name))
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                if int(parent) == self.process.pid and state != "Z" and words[0].endswith(STUB):
+                    version = Path(os.fsdecode(words[1])).parent
+                    instance = os.fsdecode(words[-3])  # then what it runs on, and an empty word
+                    pids[f"{version.parent.name}/{version.name}/{instance}"] = int(folder.name)
         return pids
+
+    def serves(self, model: str) -> bool:
+        """Whether the server takes requests for a model, as far as it knows."""
+        request = urllib.request.Request(f"{self._http}/v2/repository/index", b"{}")
+        try:
+            with urllib.request.urlopen(request, timeout=2) as response:
+                found = json.load(response)
+        except (urllib.error.URLError, OSError):
+            return True  # whoever is not sure should not leave it at that
+        return any(entry["name"] == model and entry.get("state") == "READY" for entry in found)
 
     def kill(self) -> None:
         """Ends the server and all of its processes without a word to anybody."""
         with contextlib.suppress(ProcessLookupError):  # one that hangs outlives even the server
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        self._guard.kill()
+        with self._guard:  # closes its pipe
+            self.process.wait()
         self._scratch.cleanup()
+        for region in SHARED_MEMORY.glob(f"{self._regions}*"):  # of processes that were killed
+            region.unlink(missing_ok=True)
 
     def tail(self, lines: int = 30) -> str:
         """The last lines of the server's log."""
@@ -147,6 +189,13 @@ class TritonProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_SECONDS)
         self.kill()
+
+
+def _asked_at(options: Sequence[str]) -> str:
+    """The address where a server with these options can be asked over HTTP from here."""
+    words = [word for option in options for word in option.split("=", 1)]
+    given = [value for name, value in pairwise(words) if name == "--http-address"]
+    return given[-1] if given and given[-1] != "0.0.0.0" else "127.0.0.1"
 
 
 def answers(url: str) -> bool:

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import msgspec
@@ -169,25 +170,43 @@ class WorkerEngine:
 
     async def _live(self) -> bool:
         """One life of the worker. True: it was ready before it died."""
+        lived = False
+        try:
+            async with self.connected() as (reader, self._writer):
+                try:
+                    while True:
+                        self._take(from_worker.decode(await next_body(reader)))
+                finally:  # those who listen are told before the worker is cleared away
+                    lived = self._stats.ready
+                    self._past = replace(self.stats().totals, restarts=self._past.restarts + 1)
+                    self._stats = EngineStats(ready=False, waiting=0, running=0)
+                    for replies in self._replies.values():
+                        replies.put_nowait(WorkerError("the worker died while it was speaking"))
+        except asyncio.IncompleteReadError:
+            log.warning("%s died", self.name)
+        except ConnectionError as error:
+            log.warning("%s died: %s", self.name, error)
+        return lived
+
+    @property
+    def name(self) -> str:
+        return f"worker {self.pid}"
+
+    @asynccontextmanager
+    async def connected(
+        self,
+    ) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
+        """A worker is started and, at the end, killed; what it says and hears."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = process = self._start_process(theirs.fileno())
-        reader, self._writer = await asyncio.open_connection(sock=ours)
+        reader, writer = await asyncio.open_connection(sock=ours)
         try:
-            while True:
-                self._take(from_worker.decode(await next_body(reader)))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            log.warning("worker %d died", process.pid)
+            yield reader, writer
         finally:
-            lived = self._stats.ready
-            self._past = replace(self.stats().totals, restarts=self._past.restarts + 1)
-            self._stats = EngineStats(ready=False, waiting=0, running=0)
-            self._writer.close()
-            for replies in self._replies.values():
-                replies.put_nowait(WorkerError("the worker died while it was speaking"))
+            writer.close()
             process.kill()
             await asyncio.to_thread(process.wait)
-        return lived
 
     def command(self, fd: int) -> list[str]:
         """What starts a worker at the far end of a socket."""

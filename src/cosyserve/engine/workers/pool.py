@@ -1,10 +1,14 @@
-"""Several workers as one engine: a request goes to the ready one with the least to do."""
+"""Several workers as one engine: a request goes to the ready one with the least to do.
+
+If that one dies before the first audio, the request goes to another.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
+from typing import Generic, TypeVar
 
 from cosyserve.contracts import (
     AudioChunk,
@@ -15,13 +19,16 @@ from cosyserve.contracts import (
     Voice,
 )
 from cosyserve.engine.workers.client import WorkerEngine
+from cosyserve.errors import WorkerError
+
+Worker = TypeVar("Worker", bound=WorkerEngine)
 
 
-class WorkerPool:
+class WorkerPool(Generic[Worker]):
     """Implements `contracts.Engine`."""
 
-    def __init__(self, workers: Sequence[WorkerEngine]) -> None:
-        self.workers = workers
+    def __init__(self, workers: Iterable[Worker]) -> None:
+        self.workers = list(workers)
 
     async def start(self) -> None:
         await asyncio.gather(*(worker.start() for worker in self.workers))
@@ -31,10 +38,22 @@ class WorkerPool:
         return self.workers[0].model
 
     async def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
-        # Chosen when the first chunk is asked for: only then does the load count this request.
-        async with aclosing(self._least_loaded().open(request)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        tried: list[Worker] = []
+        has_audio = False
+        while True:
+            # Chosen when the first chunk is asked for: only then does the load count this request.
+            worker = self._least_loaded(tried)
+            try:
+                async with aclosing(worker.open(request)) as chunks:
+                    async for chunk in chunks:
+                        has_audio = True
+                        yield chunk
+                return
+            except WorkerError:
+                tried.append(worker)
+                # A text in pieces can't be read again.
+                if has_audio or not isinstance(request.text, str) or not self._has_ready(tried):
+                    raise
 
     async def embed(self, recording: Recording) -> Voice:
         return await self._least_loaded().embed(recording)
@@ -45,5 +64,9 @@ class WorkerPool:
     async def close(self) -> None:
         await asyncio.gather(*(worker.close() for worker in self.workers))
 
-    def _least_loaded(self) -> WorkerEngine:
-        return min(self.workers, key=lambda worker: (not worker.stats().ready, worker.load))
+    def _has_ready(self, tried: Sequence[Worker]) -> bool:
+        return any(worker.stats().ready for worker in self.workers if worker not in tried)
+
+    def _least_loaded(self, tried: Sequence[Worker] = ()) -> Worker:
+        untried = [worker for worker in self.workers if worker not in tried]
+        return min(untried, key=lambda worker: (not worker.stats().ready, worker.load))

@@ -16,6 +16,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import NoReturn
 
 import msgspec
 import torch
@@ -161,9 +162,8 @@ class Worker:
             self._loop.stop()
 
 
-def main() -> None:
-    link = socket.socket(fileno=int(sys.argv[1]))
-    options = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerOptions)
+def work(link: socket.socket, options: WorkerOptions) -> NoReturn:
+    """Loads the model and speaks until the far end of the link closes; then the process ends."""
     logging.basicConfig(format="%(asctime)s worker %(levelname)s %(message)s")
     logging.getLogger("cosyserve").setLevel(logging.INFO)
     if options.threads:
@@ -191,4 +191,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    work(
+        socket.socket(fileno=int(sys.argv[1])),
+        msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerOptions),
+    )

@@ -15,6 +15,7 @@ from cosyserve.gateway.errors import ErrorEnvelope, reraise
 from cosyserve.gateway.keys import Keys
 from cosyserve.gateway.limits import Gate, Guard, Limits
 from cosyserve.gateway.original import kserve
+from cosyserve.gateway.page import routes as page
 from cosyserve.gateway.speech import routes as speech
 from cosyserve.gateway.speech.interpreter import Interpreter
 from cosyserve.gateway.telemetry.metrics import Metrics
@@ -69,4 +70,5 @@ def create_app(
     app.include_router(voices.routes(engine, known_voices, decoder))
     app.include_router(kserve.routes(engine, known_voices, learned_voices, limits))
     app.include_router(status.routes(engine, metrics, gate))
+    app.include_router(page.routes())
     return app

@@ -29,7 +29,7 @@ OPTIONS = (
     "--use-fake-ui-for-media-stream",  # and somebody who allows it
     "--remote-debugging-port=0",
 )
-SECONDS = 10.0  # that a page has to become what a test expects
+SECONDS = 60.0  # that a page has to become what a test expects
 
 
 class Browser:

@@ -67,7 +67,10 @@ def test_a_player_that_reads_no_pipe_gets_a_whole_file(folder: Path) -> None:
 @pytest.mark.parametrize("program", ["aplay", "afplay"])
 def test_a_player_that_fails_says_why(folder: Path, program: str) -> None:
     player = install(folder, program, "echo >&2; echo 'device busy' >&2; exit 3")
-    with pytest.raises(InputError, match="play: device busy; write a file"), playing(player) as sink:
+    with (
+        pytest.raises(InputError, match="play: device busy; write a file"),
+        playing(player) as sink,
+    ):
         for _ in range(100):
             sink.write(bytes(10_000))
     silent = install(folder, program, "exit 3")

@@ -96,9 +96,7 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     command = (player.program, *arguments)
     try:
-        return subprocess.Popen(
-            command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=complaints
-        )
+        return subprocess.Popen(command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=complaints)
     except OSError as error:
         message = f"{player.program} can't be started: {error.strerror}; {INSTEAD}"
         raise InputError(message) from error
@@ -109,5 +107,7 @@ def _wait(player: Player, process: subprocess.Popen[bytes], complaints: IO[bytes
         return
     complaints.seek(0)
     lines = complaints.read().decode(errors="replace").split("\n")
-    words = next((line.strip() for line in lines if line.strip()), f"it ended with {process.returncode}")
+    words = next(
+        (line.strip() for line in lines if line.strip()), f"it ended with {process.returncode}"
+    )
     raise InputError(f"{player.program} can't play: {words:.200}; {INSTEAD}")

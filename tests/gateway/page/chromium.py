@@ -16,7 +16,8 @@ from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
-PROGRAM = shutil.which("chromium") or shutil.which("google-chrome")
+PROGRAMS = ("chromium-headless-shell", "chromium", "google-chrome")
+PROGRAM = next(filter(None, map(shutil.which, PROGRAMS)), None)
 OPTIONS = (
     "--headless=new",
     "--no-sandbox",  # root has none, and only pages of this repository are opened
@@ -29,7 +30,7 @@ OPTIONS = (
     "--use-fake-ui-for-media-stream",  # and somebody who allows it
     "--remote-debugging-port=0",
 )
-SECONDS = 60.0  # that a page has to become what a test expects
+SECONDS = 30.0  # that a page has to become what a test expects
 
 
 class Browser:
@@ -86,12 +87,11 @@ class Page:
         assert "exceptionDetails" not in answer, f"{script}: {answer['exceptionDetails']}"
         return answer["result"].get("value")
 
-    def wait_for(self, condition: str) -> Any:
+    def wait_for(self, condition: str) -> None:
         until = time.monotonic() + SECONDS
-        while not (value := self.run(f"(() => {condition})()" if "return" in condition else condition)):
-            assert time.monotonic() < until, f"never: {condition}\n{self.text('body')}\n{self.faults}"
+        while not self.run(f"Boolean({condition})"):  # an element has no value here
+            assert time.monotonic() < until, f"{condition}: never\n{self.text('body')}"
             time.sleep(0.02)
-        return value
 
     def text(self, selector: str) -> str:
         return str(self.run(f"document.querySelector({selector!r}).innerText"))
@@ -109,9 +109,7 @@ class Page:
             }})()"""
         )
         for kind in ("mousePressed", "mouseReleased"):
-            self.call(
-                "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
-            )
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def type(self, text: str) -> None:
         self.call("Input.insertText", text=text)

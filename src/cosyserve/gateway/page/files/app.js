@@ -1,10 +1,10 @@
 // The page: its two views, its key, and what is known of the server.
 
+import { by } from "./elements.js";
 import { openOperateView } from "./operate/view.js";
 import { askJson, key } from "./server.js";
 import { openSpeakView } from "./speak/view.js";
 
-const by = (id) => document.getElementById(id);
 const operate = openOperateView();
 const speak = openSpeakView();
 

@@ -7,17 +7,14 @@ const inMilliseconds = (seconds) => Math.round(1000 * seconds).toLocaleString("e
 
 /** Figures as { title, value, unit, detail, level, bad }; one whose metric is missing is left out. */
 export function figures(before, now) {
-  const minutes = before ? (now.at - before.at) / 60 : 0;
-  const perMinute = (name, passes) => (minutes ? growth(before, now, name, passes) / minutes : 0);
   return [
     engine(now),
     running(now),
     firstAudio(before, now),
     factor(before, now),
-    rate("Requests", "cosyserve_request_seconds_count", now, perMinute,
-      ({ route }) => route.startsWith("/v1/audio/speech")),
-    rate("Audio", "cosyserve_audio_seconds_total", now, perMinute, undefined, "s a minute"),
-    refusals(now, perMinute),
+    requests(before, now),
+    audio(before, now),
+    refusals(before, now),
     late(now),
     connections(now),
   ].filter(Boolean);
@@ -26,8 +23,8 @@ export function figures(before, now) {
 function engine(now) {
   if (!now.has("cosyserve_ready")) return null;
   const ready = now.sum("cosyserve_ready") > 0;
-  const sessions = now.sum("cosyserve_sessions_total").toLocaleString("en");
-  return { title: "Engine", value: ready ? "Ready" : "Not ready", detail: `${sessions} sessions since its start`, bad: !ready };
+  const detail = `sessions since its start: ${rounded(now.sum("cosyserve_sessions_total"))}`;
+  return { title: "Engine", value: ready ? "Ready" : "Not ready", detail, bad: !ready };
 }
 
 function running(now) {
@@ -67,17 +64,33 @@ function factor(before, now) {
   };
 }
 
-function rate(title, name, now, perMinute, passes, unit = "a minute") {
-  const value = perMinute(name, passes);
-  const all = rounded(now.sum(name, passes));
-  return { title, value: rounded(value), unit, detail: `${all} since the start`, level: value };
+/** How much a counter grew between the readings, and in how many seconds that was. */
+function grown(before, now, name, passes) {
+  if (!before) return { value: "–" };
+  const level = growth(before, now, name, passes);
+  return { value: rounded(level), unit: `in ${Math.round(now.at - before.at)} s`, level };
 }
 
-function refusals(now, perMinute) {
-  const value = perMinute("cosyserve_refusals_total");
-  const reasons = now.of("cosyserve_refusals_total").toSorted((a, b) => b.value - a.value).slice(0, 3)
-    .map(({ labels, value: count }) => `${labels.reason} ${rounded(count)}`);
-  return { title: "Refused", value: rounded(value), unit: "a minute", detail: reasons.join(", ") || "none since the start", level: value };
+function requests(before, now) {
+  const name = "cosyserve_request_seconds_count";
+  const spoken = ({ route = "" }) => route.startsWith("/v1/audio/speech");
+  const detail = `for speech; ${rounded(now.sum(name, spoken))} since the start`;
+  return { title: "Requests", ...grown(before, now, name, spoken), detail };
+}
+
+function audio(before, now) {
+  const name = "cosyserve_audio_seconds_total";
+  const { unit = "", ...rest } = grown(before, now, name);
+  const detail = `sent; ${rounded(now.sum(name))} s since the start`;
+  return { title: "Audio", ...rest, unit: `s ${unit}`, detail };
+}
+
+function refusals(before, now) {
+  const name = "cosyserve_refusals_total";
+  const reasons = now.of(name).sort((a, b) => b.value - a.value).slice(0, 3)
+    .map(({ labels, value }) => `${labels.reason} ${rounded(value)}`);
+  const detail = reasons.join(", ") || "none since the start";
+  return { title: "Refused", ...grown(before, now, name), detail };
 }
 
 function late(now) {

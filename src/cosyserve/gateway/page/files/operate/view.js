@@ -1,5 +1,6 @@
 // The view for operators: figures of the last minute, read from /metrics while it is seen.
 
+import { by, make } from "../elements.js";
 import { ask } from "../server.js";
 import { figures } from "./figures.js";
 import { Reading } from "./metrics.js";
@@ -7,13 +8,6 @@ import { Reading } from "./metrics.js";
 const EVERY = 2; // seconds
 const WINDOW = 60; // seconds that rates and quantiles are of
 const KEPT = 150; // readings: five minutes
-
-const by = (id) => document.getElementById(id);
-const make = (name, properties = {}, ...children) => {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-};
 
 export function openOperateView() {
   const readings = [];

@@ -1,5 +1,6 @@
 // The speech as a file, in every format that the server has.
 
+import { by, make } from "../elements.js";
 import { ask } from "../server.js";
 
 const SUFFIXES = {
@@ -8,12 +9,9 @@ const SUFFIXES = {
 
 /** A button for each format; what goes wrong is explained by the view. */
 export function openDownloads(form, explain) {
-  const status = document.getElementById("download-status");
+  const status = by("download-status");
   for (const format of Object.keys(SUFFIXES)) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = format;
-    button.setAttribute("aria-label", `Download as ${format}`);
+    const button = make("button", { type: "button", ariaLabel: `Download as ${format}` }, format);
     button.addEventListener("click", async () => {
       button.disabled = true;
       status.textContent = `Making ${format} …`;
@@ -27,15 +25,14 @@ export function openDownloads(form, explain) {
         button.disabled = false;
       }
     });
-    document.getElementById("downloads").append(button);
+    by("downloads").append(button);
   }
 }
 
 async function save(request, format) {
   const answer = await ask("v1/audio/speech", { json: { ...request, response_format: format } });
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(await answer.blob());
-  link.download = `speech.${SUFFIXES[format]}`;
+  const href = URL.createObjectURL(await answer.blob());
+  const link = make("a", { href, download: `speech.${SUFFIXES[format]}` });
   link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  setTimeout(() => URL.revokeObjectURL(href), 60_000);
 }

@@ -1,6 +1,7 @@
 // The form's fields as the body of a request.
 
-const by = (id) => document.getElementById(id);
+import { by } from "../elements.js";
+
 const AROUND_ONE = 0.02; // in powers of two: the middle of the slider is speed 1
 
 export class SpeechForm {

@@ -16,7 +16,14 @@ export class Recorder {
     if (!navigator.mediaDevices) {
       throw new Error("Browsers record only on https pages and on localhost. Choose a file instead.");
     }
-    this.#stream = await microphone();
+    const context = new AudioContext(); // in the user's gesture, else it would be silent
+    try {
+      this.#stream = await microphone();
+    } catch (error) {
+      context.close();
+      throw error;
+    }
+    this.#context = context;
     const parts = [];
     this.#recorder = new MediaRecorder(this.#stream);
     this.#recorder.ondataavailable = ({ data }) => parts.push(data);
@@ -38,7 +45,6 @@ export class Recorder {
 
   /** Draws the sound that comes in, until the time is over. */
   #draw(canvas, tick) {
-    this.#context = new AudioContext();
     const analyser = new AnalyserNode(this.#context, { fftSize: 2048 });
     this.#context.createMediaStreamSource(this.#stream).connect(analyser);
     const waveform = new Waveform(canvas, BLOCKS);

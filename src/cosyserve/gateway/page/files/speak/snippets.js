@@ -1,5 +1,6 @@
 // A request as a command and as a program. They name the key's variable, never the key.
 
+import { by } from "../elements.js";
 import { key } from "../server.js";
 
 const FILE = "speech.mp3";
@@ -36,9 +37,9 @@ function python({ seed, ...request }) {
 
 /** Keeps the snippet on the page that of the form. */
 export function openSnippets(form) {
-  const shown = document.getElementById("snippet");
+  const shown = by("snippet");
   const languages = [...document.querySelectorAll("[data-language]")];
-  const copy = document.getElementById("copy");
+  const copy = by("copy");
   let write = curl;
 
   const show = () => { shown.textContent = write(form.request); };

@@ -1,5 +1,6 @@
 // The view that speaks: from a click to the last word, and whatever stops it between.
 
+import { by, write } from "../elements.js";
 import { openDownloads } from "./downloads.js";
 import { SpeechForm } from "./form.js";
 import { Player } from "./player.js";
@@ -9,7 +10,6 @@ import { Voices } from "./voices.js";
 import { Waveform } from "./waveform.js";
 import { expectedSeconds, Mirror, wordTimes } from "./words.js";
 
-const by = (id) => document.getElementById(id);
 const inSeconds = (value) => `${value.toFixed(1)} s`;
 
 export function openSpeakView() {
@@ -75,7 +75,10 @@ export function openSpeakView() {
   document.addEventListener("keydown", (event) => {
     if (by("speak-view").hidden || by("voice-dialog").open) return;
     if (event.key === "Escape" && current) stop("Stopped.");
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !current) start();
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault(); // in a field of one line it would submit the form, too
+      if (!current) start();
+    }
   });
 
   const showExamples = () => { by("examples").hidden = form.text !== ""; };
@@ -171,9 +174,9 @@ class Utterance {
   #draw() {
     const { played, received, gaps } = this.player;
     this.#waveform.draw(played, this.#seconds);
-    by("played").textContent = inSeconds(played);
-    by("length").textContent = inSeconds(received) + (this.player.ended ? "" : " …");
-    by("gaps").textContent = gaps;
+    write(by("played"), inSeconds(played));
+    write(by("length"), inSeconds(received) + (this.player.ended ? "" : " …"));
+    write(by("gaps"), String(gaps));
   }
 
   /** The field follows the word that is heard, unless somebody writes in it. */

@@ -1,9 +1,8 @@
 // The voices of the server: choosing one, adding one from a recording, removing it.
 
+import { by, make, write } from "../elements.js";
 import { ask, askJson } from "../server.js";
 import { MOST_SECONDS, Recorder } from "./recorder.js";
-
-const by = (id) => document.getElementById(id);
 
 export class Voices {
   #shipped = new Map(); // by name
@@ -52,10 +51,7 @@ export class Voices {
 
 function group(label, names) {
   if (!names.length) return [];
-  const made = document.createElement("optgroup");
-  made.label = label;
-  made.append(...names.map((name) => new Option(name)));
-  return [made];
+  return [make("optgroup", { label }, ...names.map((name) => new Option(name)))];
 }
 
 /** The dialog in which a voice is recorded or chosen, named, and agreed to. */
@@ -97,7 +93,7 @@ function openVoiceDialog(added) {
     take(null, "");
     by("level").hidden = false;
     try {
-      const tick = (seconds) => { by("record").textContent = `Stop at ${seconds.toFixed(0)} s`; };
+      const tick = (seconds) => write(by("record"), `Stop, ${Math.floor(seconds)} s`);
       await recorder.start(by("level"), tick, (blob) => take(blob, "Recorded."));
       by("recorded").textContent = `Recording, at most ${MOST_SECONDS} seconds.`;
     } catch (error) {

@@ -1,5 +1,7 @@
 // Which word of a text is heard at a time.
 
+import { make } from "../elements.js";
+
 const segmenter = new Intl.Segmenter(undefined, { granularity: "word" });
 const SECONDS = 0.062; // of a letter of weight 1, at speed 1
 
@@ -40,7 +42,7 @@ export function wordTimes(text, seconds) {
 /** The text behind the field, with one word marked. */
 export class Mirror {
   #element;
-  #mark = document.createElement("mark");
+  #mark = make("mark");
   #word;
 
   constructor(element, field) {

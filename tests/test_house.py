@@ -39,7 +39,7 @@ WINGS = {
         {"app"},
         {"websocket", "original"},
         {"speech"},
-        {"voices", "status"},
+        {"voices", "status", "page"},
         {"limits", "policy"},
         {"telemetry", "keys"},
         {"errors"},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -33,6 +35,11 @@ Command = Callable[..., Run]
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "me.wav").write_bytes(encode(NOISE, AudioFormat.WAV))
+    player = tmp_path / "bin" / "paplay"  # tests make no noise
+    player.parent.mkdir()
+    player.write_text(f"#!/bin/sh\nexec cat > '{tmp_path / 'heard.pcm'}'\n")
+    player.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{player.parent}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COSYSERVE_HOME", str(tmp_path / "kept"))
     monkeypatch.setenv("COLUMNS", "200")
@@ -68,6 +75,37 @@ def test_standard_input_to_standard_output(home: Path, cosyserve: Command) -> No
     run = cosyserve("say", "-", "-o", "-", "--format", "pcm", stdin="Hello there.")
     assert len(run.stdout) % (2 * 960) == 0
     assert len(run.stdout) > 10_000
+
+
+def test_say_without_a_file_is_heard(home: Path, cosyserve: Command) -> None:
+    run = cosyserve("say", "Hello there.")
+    assert "played with paplay: first audio after" in run.stderr
+    heard = (home / "heard.pcm").read_bytes()
+    assert heard == cosyserve("say", "Hello there.", "-o", "-", "--format", "pcm").stdout
+    assert not (home / "out.wav").exists()
+
+
+def test_say_tells_why_nothing_is_heard(
+    home: Path, cosyserve: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "of a file" in cosyserve("say", "Hi.", "--format", "wav", status=2).stderr
+    (home / "bin" / "paplay").write_text("#!/bin/sh\necho 'no sound card' >&2\nexit 1\n")
+    run = cosyserve("say", "Hi.", status=2)
+    assert "paplay can't play: no sound card; write a file instead: -o out.wav" in run.stderr
+    monkeypatch.setenv("PATH", str(home / "nowhere"))
+    assert "nothing on this machine plays audio" in cosyserve("say", "Hi.", status=2).stderr
+
+
+def test_the_examples_of_say_work(home: Path, cosyserve: Command) -> None:
+    shown = cosyserve("say", "--help").stdout.decode().splitlines()
+    examples = [line.strip() for line in shown if '"' in line]
+    assert len(examples) == 3
+    for example in examples:
+        piped, _, command = example.rpartition("| ")
+        words = shlex.split(command)[1:]
+        cosyserve(*words, stdin="".join(shlex.split(piped)[1:]))
+        if "-o" in words:
+            assert decode(home / words[-1]).rate == 24_000
 
 
 def test_streamed_and_whole_have_the_same_length(home: Path, cosyserve: Command) -> None:

@@ -1,4 +1,4 @@
-"""`cosyserve say`: a text into a file."""
+"""`cosyserve say`: a text, heard or in a file."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from cosyserve.cli.options import (
     ModelOption,
     StoreOption,
 )
+from cosyserve.cli.player import find_player, playing
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Floats, Mode, Voice
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
@@ -42,8 +43,13 @@ def say(
     ] = None,
     voice_text: Annotated[str, typer.Option(help="The words of the voice's recording.")] = "",
     output: Annotated[
-        str, typer.Option("--output", "-o", help="The file to write; '-' is standard output.")
-    ] = "out.wav",
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file to write; '-' is standard output. Without it, the speech is played.",
+        ),
+    ] = None,
     audio_format: Annotated[
         AudioFormat | None,
         typer.Option("--format", help="The audio format; by default that of the file's suffix."),
@@ -79,8 +85,22 @@ def say(
     device: DeviceOption = None,
     dtype: DtypeOption = None,
 ) -> None:
-    """Speak a text into a file."""
-    kind = _format(output, audio_format)
+    """Speak a text aloud, or into a file.
+
+    \b
+    cosyserve say "Good morning."
+    cosyserve say "A little slower." --speed 0.8 -o slow.mp3
+    echo "What a pipe says." | cosyserve say - -o piped.wav
+    """
+    if output is None:
+        if audio_format or rate:
+            raise InputError("--format and --rate are of a file: name one with -o")
+        player = find_player()
+        kind, destination = player.audio_format, playing(player)
+        where = f"played with {player.program}"
+    else:
+        kind, destination = _format(output, audio_format), _sink(output)
+        where = "to standard output" if output == "-" else f"to {output}"
     words = sys.stdin.read() if text == "-" and source is None else text
     tts = load_tts(model, device, dtype)
     normalize = normalize if normalise is None else normalise
@@ -93,7 +113,7 @@ def say(
         options |= {"mode": Mode.CONVERT, "source": _samples(source)}
     speaker = _voice(tts, voice, voice_text, voice_store, default_voice)
     started = time.perf_counter()
-    with _sink(output) as sink:
+    with destination as sink:
         encoder = Encoder(kind, out_rate=rate)
         first = seconds = 0.0
         for chunk in _shown(tts.utter(words, speaker, stream=stream, **options)):
@@ -103,10 +123,10 @@ def say(
             sink.flush()
         sink.write(encoder.finish())
     took = time.perf_counter() - started
-    where = "standard output" if output == "-" else output
     note.print(
-        f"{seconds:.2f} s of speech to {where}: first audio after {1000 * first:.0f} ms, "
-        f"RTF {took / max(seconds, 1e-9):.3f}"
+        f"{seconds:.2f} s of speech {where}: first audio after {1000 * first:.0f} ms"
+        # a player takes the speech no faster than it is heard
+        + (f", RTF {took / max(seconds, 1e-9):.3f}" if output else "")
         + (" (stopped at the length limit)" if chunk.finish == "length" else "")
     )
 

@@ -16,6 +16,7 @@ from cosyserve.gateway.errors import ErrorEnvelope, reraise
 from cosyserve.gateway.keys import Keys
 from cosyserve.gateway.limits import Gate, Guard, Limits
 from cosyserve.gateway.original import kserve
+from cosyserve.gateway.page import routes as page
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.speech import batch
 from cosyserve.gateway.speech import routes as speech
@@ -88,4 +89,5 @@ def create_app(
     app.include_router(consent_routes.routes(consents, decoder))
     app.include_router(kserve.routes(engine, known_voices, learned_voices, limits, policy))
     app.include_router(status.routes(engine, metrics, gate, policy))
+    app.include_router(page.routes())
     return app

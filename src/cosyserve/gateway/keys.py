@@ -19,7 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cosyserve.gateway.errors import Refusal
 
-OPEN_TO_ALL = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
+OPEN_TO_ALL = frozenset({"/", "/health", "/ready", "/docs", "/openapi.json"})
+FILES_OF_THE_PAGE = "/page/"  # open, too: the page asks for the key
 KEY_SUBPROTOCOL = "cosyserve.key."  # and the key in base64url, for a subprotocol has few characters
 
 
@@ -35,7 +36,7 @@ class Keys:
         self._hashes = [_hash(key.encode()) for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._hashes and scope["type"] != "lifespan" and scope["path"] not in OPEN_TO_ALL:
+        if self._hashes and scope["type"] != "lifespan" and not _is_open(scope["path"]):
             scope["state"]["key"] = self._number(_sent_key(scope))
         elif scope["type"] == "websocket":
             _check_origin(Headers(scope=scope))
@@ -53,6 +54,10 @@ class Keys:
                 headers={"WWW-Authenticate": "Bearer"},
             )
         return matches.index(True)
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN_TO_ALL or path.startswith(FILES_OF_THE_PAGE)
 
 
 def _sent_key(scope: Scope) -> bytes | None:

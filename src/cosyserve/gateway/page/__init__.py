@@ -1,0 +1,1 @@
+"""The page at `/`, for people: a text spoken while they listen, and the server's figures."""

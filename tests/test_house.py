@@ -37,7 +37,8 @@ WINGS = {
     "gateway": [
         {"serve"},
         {"app"},
-        {"websocket", "original"},
+        {"websocket", "realtime", "wyoming", "original"},
+        {"connection"},
         {"speech"},
         {"voices", "status"},
         {"limits"},

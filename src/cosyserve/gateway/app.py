@@ -11,10 +11,13 @@ from starlette.middleware import Middleware
 
 from cosyserve.contracts import Engine
 from cosyserve.gateway import status
+from cosyserve.gateway.connection.connections import Connections
+from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.errors import ErrorEnvelope, reraise
 from cosyserve.gateway.keys import Keys
 from cosyserve.gateway.limits import Gate, Guard, Limits
 from cosyserve.gateway.original import kserve
+from cosyserve.gateway.realtime import connection as realtime
 from cosyserve.gateway.speech import routes as speech
 from cosyserve.gateway.speech.interpreter import Interpreter
 from cosyserve.gateway.telemetry.metrics import Metrics
@@ -23,8 +26,6 @@ from cosyserve.gateway.voices import routes as voices
 from cosyserve.gateway.voices.decoding import Decoder
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.gateway.websocket import connection
-from cosyserve.gateway.websocket.connections import Connections
-from cosyserve.gateway.websocket.utterance import UtteranceContext
 from cosyserve.version import __version__
 from cosyserve.voices.learned import LearnedVoices
 from cosyserve.voices.store import VoiceStore
@@ -47,7 +48,7 @@ def create_app(
     decoder = Decoder()
     learned_voices = LearnedVoices(limits.voice_cache_bytes)
     interpreter = Interpreter(engine, known_voices, learned_voices, decoder)
-    context = UtteranceContext(engine, interpreter, limits, gate, ledger)
+    context = ConnectionContext(engine, interpreter, limits, gate, ledger, metrics, connections)
     app = FastAPI(
         title="cosyserve",
         version=__version__,
@@ -65,7 +66,8 @@ def create_app(
     app.state.connections = connections
     app.state.decoder = decoder
     app.include_router(speech.routes(engine, interpreter, limits))
-    app.include_router(connection.routes(context, connections, metrics))
+    app.include_router(connection.routes(context))
+    app.include_router(realtime.routes(context))
     app.include_router(voices.routes(engine, known_voices, decoder))
     app.include_router(kserve.routes(engine, known_voices, learned_voices, limits))
     app.include_router(status.routes(engine, metrics, gate))

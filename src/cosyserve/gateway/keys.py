@@ -21,6 +21,7 @@ from cosyserve.gateway.errors import Refusal
 
 OPEN_TO_ALL = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
 KEY_SUBPROTOCOL = "cosyserve.key."  # and the key in base64url, for a subprotocol has few characters
+OPENAI_KEY_SUBPROTOCOL = "openai-insecure-api-key."  # and the key as it is: OpenAI's pages send it
 
 
 class Keys:
@@ -62,6 +63,8 @@ def _sent_key(scope: Scope) -> bytes | None:
     for offered in scope.get("subprotocols", ()):
         if offered.startswith(KEY_SUBPROTOCOL):
             return _from_base64url(offered.removeprefix(KEY_SUBPROTOCOL))
+        if offered.startswith(OPENAI_KEY_SUBPROTOCOL):
+            return str(offered.removeprefix(OPENAI_KEY_SUBPROTOCOL)).encode("latin-1")
     return None
 
 

@@ -21,10 +21,10 @@ from cosyserve.audio import AudioFormat, Encoder
 from cosyserve.contracts import Engine
 from cosyserve.errors import InputError
 from cosyserve.gateway.app import create_app
+from cosyserve.gateway.connection.connections import Connections
 from cosyserve.gateway.limits import Gate, Limits
 from cosyserve.gateway.status import NOT_SPEECH
 from cosyserve.gateway.voices.decoding import Decoder
-from cosyserve.gateway.websocket.connections import Connections
 from cosyserve.gateway.websocket.protocol import BoundedProtocol
 from cosyserve.voices.store import VoiceStore
 

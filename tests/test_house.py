@@ -36,13 +36,13 @@ HOUSE = [
 WINGS = {
     "gateway": [
         {"serve"},
-        {"app"},
+        {"app", "doors"},
         {"websocket", "realtime", "wyoming", "original"},
         {"connection"},
         {"speech"},
         {"voices", "status"},
         {"limits"},
-        {"telemetry", "keys"},
+        {"telemetry", "keys", "listening"},
         {"errors"},
     ],
     "engine": [

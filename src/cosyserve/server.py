@@ -20,6 +20,7 @@ from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.engine.workers.pool import WorkerPool
 from cosyserve.errors import InputError
+from cosyserve.gateway.doors import Doors
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.serve import serve as serve_http
 from cosyserve.settings import Settings, option_name
@@ -46,9 +47,15 @@ def serve(
     `devices` and `keys` go before those of the settings; each device has a worker. With `triton`,
     a tritonserver computes that is started here, with `triton_settings` of the form key=value.
     """
+    # Our children are other programs, no forks that go on with gRPC.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    doors = Doors.of(settings)
+    doors.import_rooms()
     keys = keys or settings.keys
     if not keys and not settings.host.startswith(LOOPBACK):
         log.warning("anybody who reaches %s may use this server: set --api-key", settings.host)
+    if keys and doors.wyoming:
+        log.warning("the Wyoming port knows no keys: anybody who reaches it may use this server")
     store = open_store(settings.voices, settings.voice_cache_bytes)
     workers = worker_options(settings, devices)
     _check_engine(settings, devices, triton, triton_settings)
@@ -56,7 +63,7 @@ def serve(
         _triton_address(settings, workers, triton, triton_settings) as address,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_run(workers, address, settings, store, keys))
+        runner.run(_run(workers, address, settings, store, keys, doors))
 
 
 def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOptions]:
@@ -152,8 +159,6 @@ def _triton_address(
 def _engine(workers: Sequence[WorkerOptions], triton_address: str) -> WorkerPool | TritonEngine:
     if not triton_address:
         return WorkerPool([WorkerEngine(options) for options in workers])
-    # Our children are other programs, no forks that go on with gRPC.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     from cosyserve.triton.engine import TritonEngine
 
     return TritonEngine.of(triton_address)
@@ -165,13 +170,16 @@ async def _run(
     settings: Settings,
     store: VoiceStore,
     keys: Sequence[str],
+    doors: Doors,
 ) -> None:
     engine = _engine(workers, triton_address)
     try:
         await engine.start()
         limits = Limits.of(settings)
         await serve_http(
-            engine, store, settings.host, settings.port, limits, keys, settings.default_voice
+            *(engine, store, settings.host, settings.port, limits, keys),
+            default_voice=settings.default_voice,
+            doors=doors,
         )
     finally:
         await engine.close()

@@ -7,10 +7,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import uvicorn
@@ -18,12 +18,14 @@ import uvloop
 
 from cosyserve.gateway.app import create_app
 from cosyserve.gateway.limits import Limits
-from cosyserve.gateway.serve import config, listen
+from cosyserve.gateway.listening import listen
+from cosyserve.gateway.serve import config
 from cosyserve.settings import Settings
 from cosyserve.voices.store import open_store
 from tests.gateway.sine_engine import SineEngine
 
 SPEECH = "/v1/audio/speech"
+Entered = TypeVar("Entered")
 
 
 @dataclass
@@ -61,6 +63,7 @@ def serving(
     keys: Sequence[str] = (),
     store: str | None = None,
     default_voice: str = "",
+    legacy: bool = False,
 ) -> Iterator[Running]:
     engine = engine or SineEngine()
     limits = Limits.of(settings or Settings())
@@ -68,7 +71,7 @@ def serving(
         tempfile.TemporaryDirectory() as folder,
         listen("127.0.0.1", 0, limits.seconds) as listener,
     ):
-        app = create_app(engine, open_store(store or folder), limits, keys, default_voice)
+        app = create_app(engine, open_store(store or folder), limits, keys, default_voice, legacy)
         server = uvicorn.Server(config(app, limits))
 
         loops: list[asyncio.AbstractEventLoop] = []
@@ -90,3 +93,12 @@ def serving(
         finally:
             server.should_exit = True
             thread.join()
+
+
+@contextmanager
+def opened(running: Running, door: AbstractAsyncContextManager[Entered]) -> Iterator[Entered]:
+    """One more port of a running server."""
+    entering = asyncio.run_coroutine_threadsafe(door.__aenter__(), running.loop)  # type: ignore[arg-type]
+    yield entering.result(20)
+    leaving = asyncio.run_coroutine_threadsafe(door.__aexit__(None, None, None), running.loop)  # type: ignore[arg-type]
+    leaving.result(20)

@@ -16,6 +16,7 @@ from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.errors import ErrorEnvelope, reraise
 from cosyserve.gateway.keys import Keys
 from cosyserve.gateway.limits import Gate, Guard, Limits
+from cosyserve.gateway.original import http as original
 from cosyserve.gateway.original import kserve
 from cosyserve.gateway.realtime import connection as realtime
 from cosyserve.gateway.speech import routes as speech
@@ -37,9 +38,11 @@ def create_app(
     limits: Limits,
     keys: Sequence[str] = (),
     default_voice: str = "",
+    legacy: bool = False,
 ) -> FastAPI:
     """The application, with what its server must close in `app.state`: `gate` refuses new
-    requests once it is closed, `connections` has the open WebSockets, `decoder` a child process."""
+    requests once it is closed, `connections` has the open WebSockets, `decoder` a child process.
+    With `legacy` it also answers what the original's FastAPI runtime does."""
     gate = Gate(limits.requests, limits.requests_per_key)
     connections = Connections(limits.connections)
     metrics = Metrics(engine)
@@ -48,7 +51,9 @@ def create_app(
     decoder = Decoder()
     learned_voices = LearnedVoices(limits.voice_cache_bytes)
     interpreter = Interpreter(engine, known_voices, learned_voices, decoder)
-    context = ConnectionContext(engine, interpreter, limits, gate, ledger, metrics, connections)
+    context = ConnectionContext(
+        engine, interpreter, limits, gate, ledger, metrics, connections, known_voices
+    )
     app = FastAPI(
         title="cosyserve",
         version=__version__,
@@ -62,6 +67,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
+    app.state.context = context
     app.state.gate = gate
     app.state.connections = connections
     app.state.decoder = decoder
@@ -70,5 +76,7 @@ def create_app(
     app.include_router(realtime.routes(context))
     app.include_router(voices.routes(engine, known_voices, decoder))
     app.include_router(kserve.routes(engine, known_voices, learned_voices, limits))
+    if legacy:
+        app.include_router(original.routes(context))
     app.include_router(status.routes(engine, metrics, gate))
     return app

@@ -10,6 +10,7 @@ from cosyserve.gateway.limits import Gate, Limits
 from cosyserve.gateway.speech.interpreter import Interpreter
 from cosyserve.gateway.telemetry.metrics import Metrics
 from cosyserve.gateway.telemetry.trace import Ledger
+from cosyserve.gateway.voices.known import KnownVoices
 
 
 @dataclass(frozen=True)
@@ -21,3 +22,4 @@ class ConnectionContext:
     ledger: Ledger
     metrics: Metrics
     connections: Connections
+    voices: KnownVoices

@@ -50,7 +50,7 @@ async def grpc_server(
             ("grpc.so_reuseport", 0),  # a port that is taken is an error
         ],
     )
-    inference = grpc.unary_stream_rpc_method_handler(Inference(context, keys))
+    inference = grpc.unary_stream_rpc_method_handler(Inference(context, keys).answer)
     handlers = grpc.method_handlers_generic_handler(SERVICE, {METHOD: inference})
     server.add_generic_rpc_handlers((handlers,))
     try:
@@ -73,7 +73,7 @@ class Inference:
         self._context = context
         self._keys = keys
 
-    async def __call__(self, data: bytes, call: grpc.aio.ServicerContext) -> None:
+    async def answer(self, data: bytes, call: grpc.aio.ServicerContext) -> None:
         record = Record(f"req_{uuid4().hex}", "GRPC", PATH)
         ledger, key = self._context.ledger, None
         try:

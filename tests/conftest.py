@@ -30,6 +30,7 @@ from tests.triton.scripted import Scripted, scripted
 settings.register_profile("cosyserve", deadline=None)  # a busy machine is no failure
 settings.load_profile("cosyserve")
 os.environ.setdefault("COSYSERVE_MODEL", "test")  # the small voice takes its time
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # as `cosyserve serve` has it
 torch.set_num_threads(1)  # tests are small: threads only wait for each other
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # as long as nobody has imported triton

@@ -36,12 +36,14 @@ HOUSE = [
 WINGS = {
     "gateway": [
         {"serve"},
-        {"app"},
-        {"websocket", "original"},
+        {"app", "doors"},
+        {"websocket", "realtime", "wyoming", "original"},
+        {"connection"},
         {"speech"},
         {"voices", "status", "page"},
         {"limits", "policy"},
         {"telemetry", "keys"},
+        {"listening"},
         {"errors"},
     ],
     "engine": [

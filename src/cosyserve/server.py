@@ -21,6 +21,7 @@ from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.engine.workers.pool import WorkerPool
 from cosyserve.errors import InputError
+from cosyserve.gateway.doors import Doors
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.serve import configure_logging
@@ -53,9 +54,15 @@ def serve(
     a tritonserver computes that is started here, with `triton_settings` of the form key=value.
     """
     configure_logging()
+    # Our children are other programs, no forks that go on with gRPC.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    doors = Doors.of(settings)
+    doors.import_rooms()
     keys = keys or settings.keys
     if not keys and not settings.host.startswith(LOOPBACK):
         log.warning("anybody who reaches %s may use this server: set --api-key", settings.host)
+    if keys and doors.wyoming:
+        log.warning("the Wyoming port knows no keys: anybody who reaches it may use this server")
     store = open_store(settings.voices, settings.voice_cache_bytes)
     spans = _spans(settings.otlp_traces_endpoint)
     workers = worker_options(settings, devices)
@@ -64,7 +71,7 @@ def serve(
         _address(settings, workers, triton, triton_settings) as address,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_run(workers, address, settings, store, keys, spans))
+        runner.run(_run(workers, address, settings, store, keys, doors, spans))
 
 
 def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOptions]:
@@ -170,8 +177,6 @@ def _engine(
 ) -> WorkerPool[WorkerEngine] | TritonEngine | RayEngine:
     if not address:
         return WorkerPool(WorkerEngine(options) for options in workers)
-    # Our children are other programs, no forks that go on with gRPC.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     if address == RAY:
         return _ray_engine(workers[0], settings)
     from cosyserve.triton.engine import TritonEngine
@@ -210,6 +215,7 @@ async def _run(
     settings: Settings,
     store: VoiceStore,
     keys: Sequence[str],
+    doors: Doors,
     spans: Spans | None,
 ) -> None:
     engine = _engine(workers, address, settings)
@@ -219,8 +225,8 @@ async def _run(
         await serve_http(
             *(engine, store, settings.host, settings.port, limits, keys, settings.default_voice),
             policy=Policy.of(settings),
-            metrics_port=settings.metrics_port,
             spans=spans,
+            doors=doors,
         )
     finally:
         await engine.close()

@@ -139,6 +139,17 @@ class Settings(BaseSettings):
     """What a recording in a request for speech needs: 0, nothing more; 1, a `consent`, as every
     stored voice does."""
 
+    wyoming_port: int = Field(default=0, ge=0, le=65535)
+    """The port for Home Assistant and other clients of the Wyoming protocol, which knows no keys;
+    0 opens none."""
+    legacy_port: int = Field(default=0, ge=0, le=65535)
+    """The port for clients of the original's FastAPI runtime, there 50000; 0 opens none."""
+    legacy_grpc_port: int = Field(default=0, ge=0, le=65535)
+    """The port for clients of the original's gRPC runtime, there 50000; 0 opens none."""
+    legacy_max_conc: int = Field(default=4, ge=1)
+    """The number of calls that the port for gRPC serves at once; more are refused with
+    RESOURCE_EXHAUSTED."""
+
     profile: ProfileName = ProfileName.LATENCY
     """What a GPU is tuned for: `latency` (few listeners who hear soon) or `throughput` (as many as
     it can serve)."""

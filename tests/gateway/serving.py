@@ -7,10 +7,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 import uvicorn
@@ -18,8 +18,9 @@ import uvloop
 
 from cosyserve.gateway.app import create_app
 from cosyserve.gateway.limits import Limits
+from cosyserve.gateway.listening import listen
 from cosyserve.gateway.policy import Policy
-from cosyserve.gateway.serve import config, listen
+from cosyserve.gateway.serve import config
 from cosyserve.settings import Settings
 from cosyserve.voices.store import open_store
 from tests.gateway.sine_engine import SineEngine
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from cosyserve.gateway.telemetry.spans import Spans
 
 SPEECH = "/v1/audio/speech"
+Entered = TypeVar("Entered")
 
 
 @dataclass
@@ -66,6 +68,7 @@ def serving(
     store: str | None = None,
     default_voice: str = "",
     spans: Spans | None = None,
+    legacy: bool = False,
 ) -> Iterator[Running]:
     engine = engine or SineEngine()
     settings = settings or Settings()
@@ -75,7 +78,8 @@ def serving(
         listen("127.0.0.1", 0, limits.seconds) as listener,
     ):
         app = create_app(
-            engine, open_store(store or folder), limits, keys, default_voice, policy, spans
+            *(engine, open_store(store or folder), limits, keys, default_voice, policy, spans),
+            legacy=legacy,
         )
         server = uvicorn.Server(config(app, limits))
 
@@ -98,3 +102,12 @@ def serving(
         finally:
             server.should_exit = True
             thread.join()
+
+
+@contextmanager
+def opened(running: Running, door: AbstractAsyncContextManager[Entered]) -> Iterator[Entered]:
+    """One more port of a running server."""
+    entering = asyncio.run_coroutine_threadsafe(door.__aenter__(), running.loop)  # type: ignore[arg-type]
+    yield entering.result(20)
+    leaving = asyncio.run_coroutine_threadsafe(door.__aexit__(None, None, None), running.loop)  # type: ignore[arg-type]
+    leaving.result(20)

@@ -31,6 +31,7 @@ EXTRAS = {  # packages that not everybody needs, and what brings them along
     ),
     **dict.fromkeys(("google", "grpc", "tritonclient"), "triton"),
     **dict.fromkeys(("httpx", "matplotlib"), "bench"),
+    "wyoming": "wyoming",
 }
 
 app = typer.Typer(

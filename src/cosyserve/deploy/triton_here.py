@@ -42,6 +42,7 @@ PASSED = {
 OF_AN_LLM_SERVER = {name for name in Settings.model_fields if name.startswith("llm_")}
 OF_THE_GATEWAY = {
     *("host", "port", "api_keys", "shutdown_seconds", "max_requests", "max_requests_per_key"),
+    *("wyoming_port", "legacy_port", "legacy_grpc_port", "legacy_max_conc"),
     *("max_connections", "max_idle_seconds", "max_body_bytes", "max_request_seconds"),
     *("strict_fields", "model_aliases", "voice_aliases", "reference_urls", "require_consent"),
     *("metrics_port", "otlp_traces_endpoint"),

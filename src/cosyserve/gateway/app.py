@@ -12,12 +12,16 @@ from starlette.middleware import Middleware
 
 from cosyserve.contracts import Engine
 from cosyserve.gateway import status
+from cosyserve.gateway.connection.connections import Connections
+from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.errors import ErrorEnvelope, reraise
 from cosyserve.gateway.keys import Keys
 from cosyserve.gateway.limits import Gate, Guard, Limits
+from cosyserve.gateway.original import http as original
 from cosyserve.gateway.original import kserve
 from cosyserve.gateway.page import routes as page
 from cosyserve.gateway.policy import Policy
+from cosyserve.gateway.realtime import connection as realtime
 from cosyserve.gateway.speech import batch
 from cosyserve.gateway.speech import routes as speech
 from cosyserve.gateway.speech.interpreter import Interpreter
@@ -29,8 +33,6 @@ from cosyserve.gateway.voices.consents import Consents
 from cosyserve.gateway.voices.decoding import Decoder
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.gateway.websocket import connection
-from cosyserve.gateway.websocket.connections import Connections
-from cosyserve.gateway.websocket.utterance import UtteranceContext
 from cosyserve.version import __version__
 from cosyserve.voices.learned import LearnedVoices
 from cosyserve.voices.store import VoiceStore
@@ -47,10 +49,11 @@ def create_app(
     default_voice: str = "",
     policy: Policy | None = None,
     spans: Spans | None = None,
+    legacy: bool = False,
 ) -> FastAPI:
     """The application, with what its server must close in `app.state`: `gate` refuses new
-    requests once it is closed, `connections` has the open WebSockets, `decoder` a child process;
-    `metrics` can be read elsewhere, too."""
+    requests once it is closed, `connections` has the open WebSockets, `decoder` a child process.
+    With `legacy` it also answers what the original's FastAPI runtime does."""
     policy = policy or Policy()
     gate = Gate(limits.requests, limits.requests_per_key)
     connections = Connections(limits.connections)
@@ -64,7 +67,9 @@ def create_app(
         *(engine, known_voices, learned_voices, decoder, consents, metrics, policy),
         max_recording_bytes=limits.body_bytes,
     )
-    context = UtteranceContext(engine, interpreter, limits, gate, ledger)
+    context = ConnectionContext(
+        engine, interpreter, limits, gate, ledger, metrics, connections, known_voices
+    )
     app = FastAPI(
         title="cosyserve",
         version=__version__,
@@ -78,16 +83,19 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
+    app.state.context = context
     app.state.gate = gate
     app.state.connections = connections
     app.state.decoder = decoder
-    app.state.metrics = metrics
-    app.include_router(connection.routes(context, connections, metrics))
+    app.include_router(connection.routes(context))
+    app.include_router(realtime.routes(context))
     app.include_router(batch.routes(engine, interpreter, limits, gate, ledger))
     app.include_router(speech.routes(engine, interpreter, limits))
     app.include_router(voices.routes(engine, known_voices, decoder, consents))
     app.include_router(consent_routes.routes(consents, decoder))
     app.include_router(kserve.routes(engine, known_voices, learned_voices, limits, policy))
+    if legacy:
+        app.include_router(original.routes(context))
     app.include_router(status.routes(engine, metrics, gate, policy))
     app.include_router(page.routes())
     return app

@@ -22,27 +22,19 @@ from cosyserve.gateway.errors import Refusal
 OPEN_TO_ALL = frozenset({"/", "/health", "/ready", "/docs", "/openapi.json"})
 FILES_OF_THE_PAGE = "/page/"  # open, too: the page asks for the key
 KEY_SUBPROTOCOL = "cosyserve.key."  # and the key in base64url, for a subprotocol has few characters
+OPENAI_KEY_SUBPROTOCOL = "openai-insecure-api-key."  # and the key as it is: OpenAI's pages send it
 
 
-class Keys:
-    """ASGI middleware that puts the number of the client's key into the scope.
+class KeyRing:
+    """The valid keys, which are numbered."""
 
-    Without keys, anybody may ask, but no page of another host: browsers let every page open
-    WebSockets to the user's own machine.
-    """
-
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
-        self._app = app
+    def __init__(self, keys: Sequence[str]) -> None:
         self._hashes = [_hash(key.encode()) for key in keys]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._hashes and scope["type"] != "lifespan" and not _is_open(scope["path"]):
-            scope["state"]["key"] = self._number(_sent_key(scope))
-        elif scope["type"] == "websocket":
-            _check_origin(Headers(scope=scope))
-        await self._app(scope, receive, send)
+    def __bool__(self) -> bool:
+        return bool(self._hashes)
 
-    def _number(self, key: bytes | None) -> int:
+    def number(self, key: bytes | None) -> int:
         """The number of this key among the valid ones."""
         digest = _hash(key or b"")
         matches = [hmac.compare_digest(digest, valid) for valid in self._hashes]
@@ -60,13 +52,39 @@ def _is_open(path: str) -> bool:
     return path in OPEN_TO_ALL or path.startswith(FILES_OF_THE_PAGE)
 
 
+class Keys:
+    """ASGI middleware that puts the number of the client's key into the scope.
+
+    Without keys, anybody may ask, but no page of another host: browsers let every page open
+    WebSockets to the user's own machine.
+    """
+
+    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+        self._app = app
+        self._keys = KeyRing(keys)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._keys and scope["type"] != "lifespan" and not _is_open(scope["path"]):
+            scope["state"]["key"] = self._keys.number(_sent_key(scope))
+        elif scope["type"] == "websocket":
+            _check_origin(Headers(scope=scope))
+        await self._app(scope, receive, send)
+
+
+def bearer_key(authorization: str) -> bytes | None:
+    """The key in the value of an `Authorization` header."""
+    scheme, _, key = authorization.partition(" ")
+    return key.strip().encode("latin-1") if scheme.lower() == "bearer" else None  # as it came
+
+
 def _sent_key(scope: Scope) -> bytes | None:
-    scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        return key.strip().encode("latin-1")  # as it came
+    if key := bearer_key(Headers(scope=scope).get("authorization", "")):
+        return key
     for offered in scope.get("subprotocols", ()):
         if offered.startswith(KEY_SUBPROTOCOL):
             return _from_base64url(offered.removeprefix(KEY_SUBPROTOCOL))
+        if offered.startswith(OPENAI_KEY_SUBPROTOCOL):
+            return str(offered.removeprefix(OPENAI_KEY_SUBPROTOCOL)).encode("latin-1")
     return None
 
 

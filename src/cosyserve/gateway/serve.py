@@ -9,10 +9,9 @@ import asyncio
 import logging
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -20,21 +19,21 @@ from fastapi import FastAPI
 
 from cosyserve.audio import AudioFormat, Encoder
 from cosyserve.contracts import Engine
-from cosyserve.errors import InputError
 from cosyserve.gateway.app import create_app
+from cosyserve.gateway.connection.connections import Connections
+from cosyserve.gateway.doors import Doors
 from cosyserve.gateway.limits import Gate, Limits
+from cosyserve.gateway.listening import BACKLOG, listen
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.status import NOT_SPEECH
-from cosyserve.gateway.telemetry.metrics_port import answer_scrapers
 from cosyserve.gateway.voices.decoding import Decoder
-from cosyserve.gateway.websocket.connections import Connections
 from cosyserve.gateway.websocket.protocol import BoundedProtocol
 from cosyserve.voices.store import VoiceStore
 
 if TYPE_CHECKING:
     from cosyserve.gateway.telemetry.spans import Spans
 
-BACKLOG = 2048
+CLOSED = Doors()
 STRAGGLER_SECONDS = 1  # for connections that are still open once the time to finish is over
 
 
@@ -47,21 +46,23 @@ async def serve(
     keys: Sequence[str] = (),
     default_voice: str = "",
     policy: Policy | None = None,
-    metrics_port: int = 0,
     spans: Spans | None = None,
+    doors: Doors = CLOSED,
 ) -> None:
     """Serves until SIGTERM or SIGINT, then lets running requests finish and closes the engine."""
     configure_logging()
     try:
-        with (
-            listen(host, port, limits.seconds) as listener,
-            listen(host, metrics_port, limits.seconds, "--metrics-port")
-            if metrics_port
-            else nullcontext() as scraped,
-        ):
-            app = create_app(engine, store, limits, keys, default_voice, policy, spans)
-            async with answer_scrapers(app.state.metrics, scraped):
-                await Server(app, engine, limits).serve(sockets=[listener])
+        with ExitStack() as stack:
+            listeners = [stack.enter_context(listen(host, port, limits.seconds))]
+            if doors.legacy:
+                listener = listen(host, doors.legacy, limits.seconds, "--legacy-port")
+                listeners.append(stack.enter_context(listener))
+            app = create_app(
+                *(engine, store, limits, keys, default_voice, policy, spans),
+                legacy=bool(doors.legacy),
+            )
+            async with doors.open(host, app.state.context, keys) as addresses:
+                await Server(app, engine, limits, addresses).serve(sockets=listeners)
     finally:
         await engine.close()
         if spans:
@@ -75,8 +76,12 @@ def configure_logging() -> None:
 
 
 class Server(uvicorn.Server):
-    def __init__(self, app: FastAPI, engine: Engine, limits: Limits) -> None:
+    def __init__(
+        self, app: FastAPI, engine: Engine, limits: Limits, addresses: Sequence[str] = ()
+    ) -> None:
+        """`addresses` are served by others and made known here."""
         super().__init__(config(app, limits))
+        self._addresses = addresses
         self._engine = engine
         self._gate: Gate = app.state.gate
         self._connections: Connections = app.state.connections
@@ -91,6 +96,8 @@ class Server(uvicorn.Server):
         for listener in sockets or []:
             note = "" if self._engine.model.speech else f" ({NOT_SPEECH})"
             print(f"listening on {_address(listener)}{note}", flush=True)
+        for address in self._addresses:
+            print(f"listening on {address}", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """New requests are refused, which still takes a server, while the running ones finish."""
@@ -137,21 +144,6 @@ def config(app: FastAPI, limits: Limits) -> uvicorn.Config:
         backlog=BACKLOG,
         timeout_graceful_shutdown=STRAGGLER_SECONDS,
     )
-
-
-def listen(host: str, port: int, seconds: float, option: str = "--port") -> socket.socket:
-    """The listening socket; it drops clients that read nothing for so many seconds."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise InputError(
-            f"can't listen on {host} port {port}: {error.strerror}; choose another with {option}"
-        ) from error
-    if sys.platform == "linux":  # else a closed connection waits for its deaf client for ever
-        milliseconds = int(1000 * seconds)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
-    return listener
 
 
 def _address(listener: socket.socket) -> str:

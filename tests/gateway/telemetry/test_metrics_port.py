@@ -10,8 +10,10 @@ import httpx
 import pytest
 
 from cosyserve.errors import InputError
+from cosyserve.gateway.doors import Doors
 from cosyserve.gateway.limits import Limits
-from cosyserve.gateway.serve import listen, serve
+from cosyserve.gateway.listening import listen
+from cosyserve.gateway.serve import serve
 from cosyserve.gateway.telemetry.metrics import Metrics
 from cosyserve.gateway.telemetry.metrics_port import answer_scrapers
 from cosyserve.settings import Settings
@@ -49,7 +51,7 @@ def test_the_server_answers_on_both_ports_until_its_end(tmp_path: Path) -> None:
         engine, limits = SineEngine(), Limits.of(Settings())
         store = open_store(str(tmp_path))
         serving = asyncio.create_task(
-            serve(engine, store, "127.0.0.1", port, limits, ["k"], "", metrics_port)
+            serve(engine, store, "127.0.0.1", port, limits, ["k"], doors=Doors(metrics_port))
         )
         async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(retries=5)) as client:
             while True:
@@ -72,6 +74,6 @@ def test_a_port_that_is_taken_is_named_by_its_option(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         store, limits = open_store(str(tmp_path)), Limits.of(Settings())
-        serving = serve(SineEngine(), store, "127.0.0.1", 0, limits, metrics_port=port)
+        serving = serve(SineEngine(), store, "127.0.0.1", 0, limits, doors=Doors(port))
         with pytest.raises(InputError, match=f"port {port}: .* with --metrics-port"):
             asyncio.run(serving)

@@ -339,7 +339,7 @@ def test_a_fault_of_ours_ends_the_connection_and_is_logged(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("cosyserve.gateway.websocket.text.TextBuffer.push", broken)
+    monkeypatch.setattr("cosyserve.gateway.connection.text.TextBuffer.push", broken)
     with talking(server.url) as talk:
         talk.start()
         talk.hear("started")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cosyserve.audio import AudioFormat, encode
-from cosyserve.gateway.websocket import utterance
+from cosyserve.gateway.connection import connection, utterance
 from cosyserve.settings import Settings
 from tests.gateway.serving import Running, serving
 from tests.gateway.sine_engine import SineEngine
@@ -121,7 +121,7 @@ def test_who_does_not_read_at_all_is_given_up(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_who_reads_no_refusals_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cosyserve.gateway.websocket.connection.LAST_EVENT_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "LAST_EVENT_SECONDS", 0.2)
     empty_message = b"\x81\x80" + b"\0" * 4  # masked
     with (
         serving(settings=Settings(max_idle_seconds=0.7)) as server,

@@ -47,11 +47,8 @@ class MetricsServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def answer_scrapers(metrics: Metrics, listener: socket.socket | None) -> AsyncIterator[None]:
-    """Answers on this socket, if there is one, inside the `async with`."""
-    if listener is None:
-        yield
-        return
+async def answer_scrapers(metrics: Metrics, listener: socket.socket) -> AsyncIterator[None]:
+    """Answers on this socket inside the `async with`."""
     server = MetricsServer(metrics)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:

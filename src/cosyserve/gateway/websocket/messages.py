@@ -1,4 +1,4 @@
-"""The JSON on a WebSocket: messages of the client, events of the server."""
+"""The JSON that a client sends on a WebSocket."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from cosyserve.gateway.errors import ErrorBody, Refusal, invalid_value
+from cosyserve.gateway.errors import Refusal, invalid_value
 from cosyserve.gateway.speech.body import SpeechFields
-from cosyserve.gateway.speech.framing import Usage
 
 MAX_FAULT = 300  # characters of an error message, which may quote what was sent
 
@@ -56,35 +55,3 @@ def read_message(text: str | None) -> ClientMessage:
         if first["type"] == "json_invalid":
             raise Refusal(400, f"the message is not JSON: {fault}", "invalid_json") from error
         raise invalid_value(fault, first["loc"][1:] or ("type",)) from error
-
-
-class StartedEvent(BaseModel):
-    type: Literal["started"] = "started"
-    request_id: str
-    content_type: str
-    sample_rate: int
-
-
-class DoneEvent(BaseModel):
-    type: Literal["done"] = "done"
-    request_id: str
-    finish_reason: str  # as of an `AudioChunk`
-    usage: Usage
-
-
-class ErrorEvent(BaseModel):
-    """An error. `request_id` is that of the utterance which it ends; None: it ends none."""
-
-    type: Literal["error"] = "error"
-    request_id: str | None
-    error: ErrorBody
-    retry_after: int | None  # seconds
-
-    @classmethod
-    def of(cls, refusal: Refusal, request_id: str | None = None) -> ErrorEvent:
-        error = refusal.envelope.error
-        wait = (refusal.headers or {}).get("Retry-After")
-        return cls(request_id=request_id, error=error, retry_after=int(wait) if wait else None)
-
-
-ServerEvent = StartedEvent | DoneEvent | ErrorEvent

@@ -1,4 +1,4 @@
-"""One utterance on a WebSocket, from its `start` to its `done` or `error`.
+"""One utterance of a client that is not waiting for an HTTP response, from its start to its end.
 
 Whatever ends it first decides how it ends.
 """
@@ -8,25 +8,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cosyserve.audio.formats import output_rate
-from cosyserve.contracts import Engine
+from cosyserve.gateway.connection.context import ConnectionContext
+from cosyserve.gateway.connection.events import DoneEvent, ErrorEvent, ServerEvent, StartedEvent
+from cosyserve.gateway.connection.text import TextBuffer
 from cosyserve.gateway.errors import ClientLeft, Refusal
-from cosyserve.gateway.limits import Gate, Limits
+from cosyserve.gateway.speech.body import SpeechFields
 from cosyserve.gateway.speech.framing import Usage, open_framing
-from cosyserve.gateway.speech.interpreter import Interpreter
 from cosyserve.gateway.speech.speaking import Speaking
 from cosyserve.gateway.telemetry.record import Record
-from cosyserve.gateway.telemetry.trace import CLIENT_LEFT, Ledger
-from cosyserve.gateway.websocket.messages import (
-    DoneEvent,
-    ErrorEvent,
-    ServerEvent,
-    StartedEvent,
-    StartMessage,
-)
-from cosyserve.gateway.websocket.text import TextBuffer
+from cosyserve.gateway.telemetry.trace import CLIENT_LEFT
 
 FRAME_BYTES = 1 << 16  # of audio: clients refuse large messages, and wait long for them
 LAST_EVENT_SECONDS = 5.0  # for a last event, when the time for all others is over
@@ -36,33 +29,25 @@ Send = Callable[[ServerEvent | bytes], Awaitable[None]]  # raises ClientLeft
 
 
 class Cancelled(Exception):  # noqa: N818 - an event, nobody's fault
-    """The client has sent `cancel`."""
+    """The client wants to hear no more."""
 
 
-@dataclass(frozen=True)
-class UtteranceContext:
-    """The parts of the gateway that an utterance uses."""
+class Utterance:
+    """Runs once; `stop` may come at any time, from whoever reads the connection.
 
-    engine: Engine
-    interpreter: Interpreter
-    limits: Limits
-    gate: Gate
-    ledger: Ledger
-
-
-class WebSocketUtterance:
-    """Runs once; `stop` may come at any time, from whoever reads the connection."""
+    Its text is whole, or arrives piece by piece while it is spoken.
+    """
 
     def __init__(
         self,
-        context: UtteranceContext,
-        start: StartMessage,
-        text: TextBuffer,
+        context: ConnectionContext,
+        fields: SpeechFields,
+        text: str | TextBuffer,
         record: Record,
         key: int | None,
     ) -> None:
         self._context = context
-        self._start = start
+        self._fields = fields
         self._text = text
         self._record = record
         self._key = key
@@ -98,7 +83,8 @@ class WebSocketUtterance:
             record.status = CLIENT_LEFT
             raise
         finally:
-            record.characters = self._text.characters
+            text = self._text
+            record.characters = len(text) if isinstance(text, str) else text.characters
             self._context.ledger.finish(record, record.path)
 
     async def _speak_within_limits(self, send: Send) -> None:
@@ -121,7 +107,7 @@ class WebSocketUtterance:
             self._timeout = None
 
     async def _speak(self, send: Send) -> None:
-        start = self._start
+        fields = self._fields
 
         async def deliver(item: ServerEvent | bytes) -> None:
             try:
@@ -130,23 +116,25 @@ class WebSocketUtterance:
                 self._reason = left  # a later `stop` must not disturb the clean-up
                 raise
 
-        self._record.consent = start.consent
+        self._record.consent = fields.consent
         framing = await asyncio.to_thread(
-            open_framing, "audio", start.response_format, start.sample_rate
+            open_framing, "audio", fields.response_format, fields.sample_rate
         )
-        request = await self._context.interpreter.request(start, "")
+        request = await self._context.interpreter.request(fields, "")
         await deliver(
             StartedEvent(
                 request_id=self._record.request_id,
                 content_type=framing.media_type,
-                sample_rate=output_rate(start.response_format, start.sample_rate),
+                sample_rate=output_rate(fields.response_format, fields.sample_rate),
             )
         )
-        # Only now: an utterance without text yet must not take a place in the engine.
-        request = replace(request, text=await self._text.begin())
-        self._record.started = self._text.started or self._record.started
+        if isinstance(self._text, str):
+            request = replace(request, text=self._text)
+        else:  # only now: an utterance without text yet must not take a place in the engine
+            request = replace(request, text=await self._text.begin())
+            self._record.started = self._text.started or self._record.started
         self._speaking = Speaking(
-            self._context.engine, request, framing, self._record, start.max_new_tokens
+            self._context.engine, request, framing, self._record, fields.max_new_tokens
         )
         async with aclosing(self._speaking.audio()) as audio:
             async for data in audio:

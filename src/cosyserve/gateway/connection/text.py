@@ -66,7 +66,7 @@ class TextBuffer:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            message = f"no text came for {self._idle_seconds:g} s: send more, or 'end', in time"
+            message = f"no text came for {self._idle_seconds:g} s: send more, or its end, in time"
             raise Refusal(408, message, "timeout") from None
         piece, self._waiting = self._waiting, ""
         return piece

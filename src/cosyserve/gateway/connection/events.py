@@ -1,0 +1,42 @@
+"""What an utterance says of itself while it is spoken."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+from cosyserve.gateway.errors import ErrorBody, Refusal
+from cosyserve.gateway.speech.framing import Usage
+
+
+class StartedEvent(BaseModel):
+    type: Literal["started"] = "started"
+    request_id: str
+    content_type: str
+    sample_rate: int
+
+
+class DoneEvent(BaseModel):
+    type: Literal["done"] = "done"
+    request_id: str
+    finish_reason: str  # as of an `AudioChunk`
+    usage: Usage
+
+
+class ErrorEvent(BaseModel):
+    """An error. `request_id` is that of the utterance which it ends; None: it ends none."""
+
+    type: Literal["error"] = "error"
+    request_id: str | None
+    error: ErrorBody
+    retry_after: int | None  # seconds
+
+    @classmethod
+    def of(cls, refusal: Refusal, request_id: str | None = None) -> ErrorEvent:
+        error = refusal.envelope.error
+        wait = (refusal.headers or {}).get("Retry-After")
+        return cls(request_id=request_id, error=error, retry_after=int(wait) if wait else None)
+
+
+ServerEvent = StartedEvent | DoneEvent | ErrorEvent

@@ -1,0 +1,57 @@
+"""A WebSocket whose client may leave at any time."""
+
+from __future__ import annotations
+
+from fastapi import WebSocket
+from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from cosyserve.gateway.errors import ClientLeft, Refusal
+
+GOING_AWAY, POLICY = 1001, 1008  # why it is closed
+
+UPGRADE: dict[int | str, dict[str, object]] = {101: {"description": "The WebSocket is open."}}
+
+
+class Socket:
+    """Frames of a WebSocket; whatever shows that the client has left is ClientLeft."""
+
+    def __init__(self, websocket: WebSocket) -> None:
+        self._websocket = websocket
+
+    async def accept(self, subprotocol: str) -> None:
+        """Opens it; the subprotocol is chosen if the client offers it."""
+        offered = self._websocket.scope.get("subprotocols", ())
+        try:
+            await self._websocket.accept(subprotocol if subprotocol in offered else None)
+        except OSError as error:
+            raise ClientLeft from error
+
+    async def receive(self) -> str | None:
+        """The text of the next frame; None: the frame was binary."""
+        message = await self._websocket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise ClientLeft
+        text: str | None = message.get("text")
+        return text
+
+    async def send(self, data: str | bytes) -> None:
+        if self._websocket.application_state is not WebSocketState.CONNECTED:
+            raise ClientLeft
+        try:
+            if isinstance(data, bytes):
+                await self._websocket.send_bytes(data)
+            else:
+                await self._websocket.send_text(data)
+        except WebSocketDisconnect as error:
+            raise ClientLeft from error
+
+    async def close(self, reason: str, going_away: bool) -> None:
+        try:
+            await self._websocket.close(GOING_AWAY if going_away else POLICY, reason)
+        except WebSocketDisconnect as error:
+            raise ClientLeft from error
+
+
+def upgrade_required() -> Refusal:
+    message = "this is a WebSocket: ask for it with 'Upgrade: websocket'"
+    return Refusal(426, message, "upgrade_required", headers={"Upgrade": "websocket"})

@@ -1,0 +1,1 @@
+"""OpenAI's Realtime API as far as a text-to-speech model goes: text in, audio out."""

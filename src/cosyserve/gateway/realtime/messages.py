@@ -1,0 +1,143 @@
+"""The events of a Realtime client that a text-to-speech model understands.
+
+Fields for models that listen, think or call tools are not read.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic_core import from_json
+
+from cosyserve.audio import AudioFormat
+from cosyserve.contracts import MAX_SPEED, MIN_SPEED
+from cosyserve.gateway.errors import Refusal
+
+MAX_FAULT = 300  # characters of an error message, which may quote what was sent
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+def _with_audio(modalities: list[str]) -> list[str]:
+    if "audio" not in modalities:
+        raise ValueError("this model answers with audio alone: ask for ['audio']")
+    return modalities
+
+
+Modalities = Annotated[list[Literal["audio", "text"]], AfterValidator(_with_audio)]
+Metadata = Annotated[dict[str, str], Field(max_length=16)]
+
+
+class PCM(BaseModel):
+    type: Literal["audio/pcm"] = "audio/pcm"
+    rate: Literal[24000] = 24000
+
+
+class PCMU(BaseModel):
+    type: Literal["audio/pcmu"] = "audio/pcmu"
+
+
+WireFormat = Annotated[PCM | PCMU, Field(discriminator="type")]
+FORMATS = {"audio/pcm": AudioFormat.PCM, "audio/pcmu": AudioFormat.MULAW}
+
+
+class VoiceId(BaseModel):
+    id: Name
+
+
+class AudioOutput(BaseModel):
+    format: WireFormat | None = None
+    voice: Name | VoiceId | None = None
+    speed: Annotated[float, Field(ge=MIN_SPEED, le=MAX_SPEED)] | None = None
+
+
+class Audio(BaseModel):
+    output: AudioOutput | None = None
+
+
+class SpokenFields(BaseModel):
+    """How a session, or one response of it, is to be spoken; None leaves it as it is."""
+
+    output_modalities: Modalities | None = None
+    audio: Audio | None = None
+    instructions: str | None = None
+
+
+class SessionFields(SpokenFields):
+    type: Literal["realtime"] = "realtime"
+
+
+class Content(BaseModel):
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+
+
+class Item(BaseModel):
+    id: Name | None = None
+    type: Literal["message"]
+    role: Literal["user", "system", "assistant"]
+    content: list[Content]
+
+    @property
+    def said(self) -> str:
+        """What is to be spoken of it: what a user writes, and nothing else."""
+        return " ".join(part.text for part in self.content) if self.role == "user" else ""
+
+
+class ResponseFields(SpokenFields):
+    conversation: Literal["auto", "none"] | None = None
+    input: list[Item] | None = None
+    metadata: Metadata | None = None
+
+
+class SessionUpdate(BaseModel):
+    type: Literal["session.update"]
+    session: SessionFields
+
+
+class ItemCreate(BaseModel):
+    type: Literal["conversation.item.create"]
+    item: Item
+
+
+class ResponseCreate(BaseModel):
+    type: Literal["response.create"]
+    response: ResponseFields | None = None
+
+
+class ResponseCancel(BaseModel):
+    type: Literal["response.cancel"]
+    response_id: str | None = None
+
+
+ClientEvent = SessionUpdate | ItemCreate | ResponseCreate | ResponseCancel
+_events: TypeAdapter[ClientEvent] = TypeAdapter(Annotated[ClientEvent, Field(discriminator="type")])
+
+
+def read_object(text: str | None) -> dict[str, Any]:
+    """The JSON object in a text frame; `text` is None for a binary frame."""
+    try:
+        value = from_json(text or "")
+    except ValueError as error:
+        message = f"send a JSON object in a text frame: {error!s:.{MAX_FAULT}}"
+        raise Refusal(400, message, "invalid_json") from error
+    if not isinstance(value, dict):
+        raise Refusal(400, "send a JSON object in a text frame", "invalid_json")
+    return value
+
+
+def read_event(value: dict[str, Any]) -> ClientEvent:
+    try:
+        return _events.validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        param = ".".join(map(str, first["loc"][1:])) or "type"
+        message = f"{param}: {first['msg']:.{MAX_FAULT}}"
+        raise Refusal(400, message, "invalid_value", param=param) from error

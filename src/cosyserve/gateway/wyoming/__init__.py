@@ -1,0 +1,1 @@
+"""The Wyoming protocol, by which Home Assistant asks for speech."""

@@ -16,7 +16,8 @@ from cosyserve.models.fused import fused_hift
 from cosyserve.models.randomness import normal
 from cosyserve.models.vocoder import stream
 from cosyserve.models.vocoder.fused import FusedHiFT
-from cosyserve.models.vocoder.hift import HiFT, Snake
+from cosyserve.models.vocoder.hift import HiFT
+from cosyserve.models.vocoder.layers import Snake
 from cosyserve.models.vocoder.kernels.convolution import Activation, Ends, Taps, convolve
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")

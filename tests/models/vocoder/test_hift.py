@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.models.config import VocoderConfig
-from cosyserve.models.vocoder import stream
-from cosyserve.models.vocoder.hift import HiFT
-from cosyserve.models.vocoder.stream import FADE_FRAMES, LEFT_FRAMES, advance, begin
+from cosyserve.models.vocoder.hift import MARGINS, HiFT
+from cosyserve.models.vocoder.stream import advance, begin
 from tests.golden.fill import fill
 from tests.golden.weights import filled_vocoder
 
@@ -34,7 +33,8 @@ def streamed(vocoder: HiFT, mel: torch.Tensor, cuts: list[int], seed: int = 3) -
         last = end == mel.shape[1]
         ((part, state),) = advance(vocoder, [state], [mel[:, start:end]], [last])
         samples.append(part)
-        assert state.mel.shape[1] <= LEFT_FRAMES + stream.HELD_FRAMES + (end - start)
+        margins = vocoder.margins
+        assert state.mel.shape[1] <= margins.left + margins.held + (end - start)
     return torch.cat(samples)
 
 
@@ -60,15 +60,15 @@ def test_the_hops_of_a_stream_leave_no_seam(vocoder: HiFT) -> None:
     error = streamed(vocoder, mel, [26, 76, 176]) - whole
     assert decibels(whole, error) >= 45
     for cut in (26, 76, 176):  # only around a seam may anything differ
-        seam = 480 * (cut - stream.HELD_FRAMES)
-        error[seam - 480 * 8 : seam + 480 * FADE_FRAMES] = 0
+        seam = 480 * (cut - MARGINS.held)
+        error[seam - 480 * 8 : seam + 480 * MARGINS.fade] = 0
     assert error.abs().max() < 1e-3
 
 
 def test_the_first_chunk_emits_all_but_the_held_frames(vocoder: HiFT) -> None:
     ((samples, state),) = advance(vocoder, [begin(vocoder, 0)], [frames(26)], [False])
     assert len(samples) == 480 * 18
-    assert len(state.held) == 480 * FADE_FRAMES
+    assert len(state.held) == 480 * MARGINS.fade
 
 
 def test_tiny_chunks_are_kept_until_they_can_be_spoken(vocoder: HiFT) -> None:

@@ -133,7 +133,8 @@ def _token2wav(folder: Path, reader: ConfigReader, estimator: UNetConfig | DiTCo
     check_finite(str(folder / "hift.pt"), hift)
     hift = keys.vocoder_state(hift)  # may divide by zero
     check_finite(str(folder / "hift.pt"), hift)
-    return _prompt_encoders(folder, Parts(config, {"flow": flow_state, "vocoder": hift}))
+    states = {"flow": keys.flow_state(flow_sizes, flow_state), "vocoder": hift}
+    return _prompt_encoders(folder, Parts(config, states))
 
 
 def _prompt_encoders(folder: Path, parts: Parts) -> Parts:

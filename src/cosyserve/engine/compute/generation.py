@@ -18,21 +18,20 @@ class WholeText:
     forced: int | None = None
 
     def __init__(self, config: LMConfig, prompt: Sequence[int], min_tokens: int) -> None:
-        """`prompt`: all that leads the speech, in the LM's vocabulary; the end is not drawn before
+        """`prompt`: all that leads the speech, in the LM's vocabulary; no end is drawn before
         `min_tokens`."""
         self.config = config
         self.min_tokens = min_tokens
         self.finished = False
         self._input = list(prompt)
         # Ids that mean something only while text arrives would end the speech in its middle.
-        never = (i for i in range(config.speech_tokens, config.classes) if i != config.eos)
-        self.forbidden = tuple(never)
+        self.forbidden = tuple(i for i in config.control if i not in config.stops)
 
     def feed(self) -> list[int] | None:
         return None if self.finished else self._input
 
     def take(self, token: int) -> bool:
-        if token == self.config.eos:
+        if token in self.config.stops:
             self.finished = True
             return False
         self._input = [self.config.text_vocab + token]

@@ -3,9 +3,9 @@
     python tests/golden/verify.py DIR [--full] [--tokenizer QWEN2_DIR]
 
 DIR holds `manifest.json` (salt; per case: config, inputs, tolerance of each output), one .npz per
-case, and optionally `text_frontend.json` and `tokenizer.json`. Prints a line per case (case, worst
-output, its error and tolerance, seconds); exits 1 if an output exceeds its tolerance or is not
-computed. Full-size cases run with --full.
+case, and optionally `text_frontend.json`, `cv3text.json` and `tokenizer.json`. Prints a line per
+case (case, worst output, its error and tolerance, seconds); exits 1 if an output exceeds its
+tolerance or is not computed. Full-size cases run with --full.
 """
 
 from __future__ import annotations
@@ -123,12 +123,14 @@ def _error(actual: np.ndarray, golden: np.ndarray) -> float:
 
 
 def _texts(folder: Path, tokenizer: Path | None) -> Iterator[Result]:
-    from tests.golden.text_case import text_result, tokenizer_result
+    from tests.golden.text_case import cosyvoice3_result, text_result, tokenizer_result
 
     if (folder / "text_frontend.json").exists():
         yield Result(
             "text_frontend", *_timed(text_result, folder / "text_frontend.json", tokenizer)
         )
+    if (folder / "cv3text.json").exists():
+        yield Result("cv3text", *_timed(cosyvoice3_result, folder / "cv3text.json", tokenizer))
     if (folder / "tokenizer.json").exists():
         if tokenizer is None:
             yield Result("tokenizer", "skipped", "needs the real vocabulary: --tokenizer DIR")

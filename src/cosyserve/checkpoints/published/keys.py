@@ -125,11 +125,11 @@ def _no_bias(head: Tensor) -> Tensor:
 def hf_lm_shapes(config: LMConfig, rows: int) -> Shapes:
     """model.safetensors of the Hugging Face form: text, speech and special ids in one table of
     `rows` rows (padded), and a head over all of them."""
-    return _qwen_shapes(config, "model.") | {
+    published = _qwen_shapes(config, "model.") | {
         "model.embed_tokens.weight": (rows, config.hidden),
         "lm_head.weight": (rows, config.hidden),
-        "lm_head.bias": (rows,),
     }
+    return published | ({"lm_head.bias": (rows,)} if config.kind == "cosyvoice2" else {})
 
 
 def hf_speech_rows(config: LMConfig) -> slice:
@@ -138,38 +138,46 @@ def hf_speech_rows(config: LMConfig) -> slice:
 
 def hf_lm_state(config: LMConfig, state: Mapping[str, Tensor]) -> State:
     speech = hf_speech_rows(config)
+    head, bias = state["lm_head.weight"][speech], state.get("lm_head.bias")
     return _qwen_state(config, "model.", state) | {
         "embedding.weight": state["model.embed_tokens.weight"][: config.vocab],
-        "head.weight": state["lm_head.weight"][speech],
-        "head.bias": state["lm_head.bias"][speech],
+        "head.weight": head,
+        "head.bias": _no_bias(head) if bias is None else bias[speech],
     }
 
 
 def published_hf_lm(config: LMConfig, text: int, rows: int, state: Mapping[str, Tensor]) -> State:
     """What `hf_lm_state` makes ours of: `text` rows of text, then speech and special ids, then
-    padding to `rows`. The head can say speech alone: all else has a bias of -inf."""
-    table, head, bias = state["embedding.weight"], state["head.weight"], state["head.bias"]
+    padding to `rows`.
+
+    CosyVoice2's head can say speech alone: all else has a bias of -inf. CosyVoice3's, which has no
+    bias, keeps the head that Qwen2 shares with its table of text.
+    """
+    table, head = state["embedding.weight"], state["head.weight"]
     speech = slice(text, text + config.classes)
     embedding, weight = table.new_zeros(rows, config.hidden), head.new_zeros(rows, config.hidden)
     embedding[:text] = table[:text]
-    embedding[text : speech.stop + 2] = table[config.text_vocab :]
+    embedding[text : text + config.vocab - config.text_vocab] = table[config.text_vocab :]
     weight[speech] = head
-    padded = bias.new_full((rows,), -torch.inf)
-    padded[speech] = bias
-    return _published_qwen(config, state) | {
+    theirs = _published_qwen(config, state) | {
         "model.embed_tokens.weight": embedding,
         "lm_head.weight": weight,
-        "lm_head.bias": padded,
     }
+    if config.kind == "cosyvoice3":
+        weight[:text] = table[:text]
+        return theirs
+    bias = state["head.bias"].new_full((rows,), -torch.inf)
+    bias[speech] = state["head.bias"]
+    return theirs | {"lm_head.bias": bias}
 
 
 def published_vllm_lm(config: LMConfig, state: Mapping[str, Tensor]) -> State:
     """The LM without its text: one table and one head over the speech classes."""
-    return _published_qwen(config, state) | {
+    theirs = _published_qwen(config, state) | {
         "model.embed_tokens.weight": state["embedding.weight"][hf_speech_rows(config)],
         "lm_head.weight": state["head.weight"],
-        "lm_head.bias": state["head.bias"],
     }
+    return theirs | ({"lm_head.bias": state["head.bias"]} if config.kind == "cosyvoice2" else {})
 
 
 def flow_shapes(config: FlowConfig) -> Shapes:

@@ -11,6 +11,8 @@ from cosyserve.errors import CosyError
 from cosyserve.models.config import LMConfig
 from cosyserve.models.lm.bistream import Bistream
 
+MAX_SILENCE = 5  # tokens in a row, of a model that is told which are silent
+
 
 class WholeText:
     """A text that is known from the start; the same interface as `Bistream`."""
@@ -53,6 +55,8 @@ class Generation:
     finish: FinishReason | None = None
     log_probs: list[float] | None = None  # of the tokens, where they are wanted
     request: LMRequest | None = None  # that it was made of; None: its text still arrives
+    dropped: int = 0  # tokens of silence that nobody hears
+    _silence: int = 0  # tokens of it, the newest in a row
     error: CosyError | None = None  # why an LM elsewhere could not go on
 
     @classmethod
@@ -84,8 +88,16 @@ class Generation:
     def take(self, token: int) -> None:
         self.drawn.append(token)
         if self.text.take(token):
-            self.tokens.append(token)
+            self._hear(token)
         if self.text.finished:
             self.finish = "stop"
-        elif len(self.tokens) >= self.max_tokens:
+        elif len(self.tokens) + self.dropped >= self.max_tokens:
             self.finish = "length"
+
+    def _hear(self, token: int) -> None:
+        """Of a long silence only the first tokens are heard; the LM remembers all of it."""
+        self._silence = self._silence + 1 if token in self.text.config.silent else 0
+        if self._silence > MAX_SILENCE:
+            self.dropped += 1
+        else:
+            self.tokens.append(token)

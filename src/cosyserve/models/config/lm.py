@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 
 from cosyserve.models.config.checks import require
 
+LMKind = Literal["cosyvoice2", "cosyvoice3"]
+
 
 class ControlIds(NamedTuple):
     """How many of them are classes and how many have rows in the table, and where each stands,
@@ -21,7 +23,7 @@ class ControlIds(NamedTuple):
 
 
 # CosyVoice2 has start and task in a table of their own; CosyVoice3 has them among its classes.
-CONTROL_IDS = {
+CONTROL_IDS: dict[LMKind, ControlIds] = {
     "cosyvoice2": ControlIds(classes=3, rows=5, sos=3, eos=0, task=4, fill=2),
     "cosyvoice3": ControlIds(classes=200, rows=200, sos=0, eos=1, task=2, fill=3),
 }
@@ -44,7 +46,7 @@ class LMConfig:
     rope_theta: float = 1e6
     speech_per_text: tuple[float, ...] = (2.0, 20.0)  # tokens, at least and at most
     takes_pieces: bool = True  # whether it has learnt to speak while its text still arrives
-    kind: Literal["cosyvoice2", "cosyvoice3"] = "cosyvoice2"
+    kind: LMKind = "cosyvoice2"
 
     def __post_init__(self) -> None:
         require(len(self.speech_per_text) == 2, "speech_per_text needs two numbers")

@@ -153,7 +153,7 @@ class HiFT(nn.Module):
         return torch.tanh(self.m_source["l_linear"](harmonics))[..., 0]
 
     def _slopes(self, f0: Tensor, before: Tensor | None) -> Tensor:
-        """Phases of all samples [B, N, harmonics + 1] in cycles: straight between frames' middles."""
+        """Phases of all samples [B, N, harmonics + 1] in cycles, straight from frame to frame."""
         start, slope = self.phases(f0, before)
         part = (torch.arange(self.frame, device=f0.device) + 0.5) / self.frame
         phase = start[:, :, None] + slope[:, :, None] * part[:, None]

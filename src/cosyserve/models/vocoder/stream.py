@@ -26,9 +26,9 @@ class VocoderState:
     """A stream between two chunks.
 
     mel [mel, K]: the frames that the next window begins with, and f0 of as many of them as it is
-    final of; the first of them is the absolute frame `start`; `phase` [harmonics + 1] (cycles) stands in the middle of the frame
-    before it (NaN at the start of speech); `emitted` of the window's frames were already sent;
-    held [n]: the samples after those, to fade from; `seed` of the noise.
+    final of; the first of them is the absolute frame `start`; `phase` [harmonics + 1] (cycles)
+    stands at the frame before it (NaN at the start of speech); `emitted` of the window's frames
+    were already sent; held [n]: the samples after those, to fade from; `seed` of the noise.
     """
 
     mel: Tensor

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from unittest.mock import patch
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -19,6 +22,11 @@ CONFIG = VocoderConfig(base=32, f0_channels=32)
 @pytest.fixture(scope="module")
 def vocoder() -> HiFT:
     return filled_vocoder(CONFIG, 0, fill).requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def causal() -> HiFT:
+    return filled_vocoder(replace(CONFIG, causal=True), 0, fill).requires_grad_(False)
 
 
 def frames(count: int, seed: int = 0) -> torch.Tensor:
@@ -63,6 +71,35 @@ def test_the_hops_of_a_stream_leave_no_seam(vocoder: HiFT) -> None:
         seam = 480 * (cut - MARGINS.held)
         error[seam - 480 * 8 : seam + 480 * MARGINS.fade] = 0
     assert error.abs().max() < 1e-3
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.sets(st.integers(1, 100), max_size=4))
+def test_a_causal_vocoder_streams_exactly(causal: HiFT, cuts: set[int]) -> None:
+    mel = frames(110)
+    whole = streamed(causal, mel, [])
+    parts = streamed(causal, mel, sorted(cuts))
+    assert len(parts) == len(whole) == 480 * 110
+    torch.testing.assert_close(parts, whole, atol=2e-5, rtol=0)
+
+
+def test_a_causal_vocoder_needs_its_margins(causal: HiFT) -> None:
+    """They are no wider than they must be: a frame less and the speech is another."""
+    mel = frames(80)
+    whole = streamed(causal, mel, [])
+    margins = causal.margins
+    for narrower in (margins._replace(left=margins.left - 2), margins._replace(held=3)):
+        with patch.object(causal, "margins", narrower):
+            assert (streamed(causal, mel, [40]) - whole).abs().max() > 1e-4
+
+
+def test_rows_of_a_causal_vocoder_don_t_depend_on_their_batch(causal: HiFT) -> None:
+    mels, ends = [frames(40), frames(23, 1)], [False, True]
+    together = advance(causal, [begin(causal, n) for n in range(2)], mels, ends)
+    for number, (samples, _) in enumerate(together):
+        state = begin(causal, number)
+        ((alone, _),) = advance(causal, [state], [mels[number]], [ends[number]])
+        torch.testing.assert_close(samples, alone, atol=2e-5, rtol=0)
 
 
 def test_the_first_chunk_emits_all_but_the_held_frames(vocoder: HiFT) -> None:

@@ -18,7 +18,6 @@ from cosyserve.checkpoints.config_data import (
 )
 from cosyserve.checkpoints.plain_files import read_json
 from cosyserve.checkpoints.published import yaml_data
-from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.models.config import (
     DiTConfig,
     EncoderConfig,
@@ -30,6 +29,7 @@ from cosyserve.models.config import (
     VocoderConfig,
 )
 from cosyserve.models.config.lm import LMKind
+from cosyserve.models.vocoder.layers import PRE_AHEAD
 
 Encoder = EncoderConfig | LookaheadConfig
 Estimator = UNetConfig | DiTConfig | RotaryDiTConfig
@@ -112,7 +112,7 @@ def lookahead(reader: ConfigReader) -> LookaheadConfig:
         size=reader.size(f"{layer}.in_channels", 80),
         channels=reader.size(f"{layer}.channels", 1024),
         lookahead=reader.size(f"{layer}.pre_lookahead_len", ahead),
-        chunk=reader.size("flow.decoder.estimator.static_chunk_size", 50) // FRAMES_PER_TOKEN,
+        chunk=reader.size("chunk_size", 25),
     )
 
 
@@ -164,6 +164,8 @@ def vocoder(reader: ConfigReader, *, causal: bool) -> VocoderConfig:
     """Step-Audio2 folders don't describe their vocoder: it is CosyVoice2's."""
     if reader.look_up("hift") is None:
         return VocoderConfig()
+    if causal and (ahead := reader.size("hift.conv_pre_look_right", PRE_AHEAD)) != PRE_AHEAD:
+        raise ValueError(f"conv_pre_look_right is {ahead}, and only {PRE_AHEAD} is known")
     return VocoderConfig(
         mel=reader.size("hift.in_channels"),
         base=reader.size("hift.base_channels"),

@@ -1,6 +1,6 @@
 """The speech LM in the forms that other runtimes read.
 
-`hf` is that of `cosyvoice2_llm` and its successor, which transformers, TensorRT-LLM, vLLM and SGLang
+`hf` is that of `cosyvoice2_llm` and its successor, which transformers, TensorRT-LLM, vLLM, SGLang
 read as a Qwen2 whose vocabulary has names for speech tokens; `read` takes it back, bit for bit.
 `vllm` is what the original gives to vLLM: no text, for prompts that are embeddings.
 """

@@ -155,6 +155,13 @@ def cosyvoice2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def cosyvoice3_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("published") / "cosyvoice3"
+    published.write_cosyvoice3(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def hugging_face_lm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published") / "lm"
     published.write_hugging_face_lm(folder)

@@ -23,6 +23,8 @@ from cosyserve.models.config import (
     EncoderConfig,
     FlowConfig,
     LMConfig,
+    LookaheadConfig,
+    RotaryDiTConfig,
     S3Config,
     UNetConfig,
     VocoderConfig,
@@ -50,6 +52,12 @@ VOCODER = VocoderConfig(
     source_dilations=((1,), (1, 3)),
 )
 S3 = S3Config(state=64, heads=1, layers=1, fsmn_kernel=5)
+LM3 = replace(LM, text_vocab=608, kind="cosyvoice3")
+ROTARY_FLOW = FlowConfig(
+    LookaheadConfig(channels=24), RotaryDiTConfig(hidden=32, depth=2, heads=2, head_dim=16)
+)
+CAUSAL_VOCODER = replace(VOCODER, causal=True)
+S3_V3 = replace(S3, layers=2, attn_norm_eps=1e-5)
 CAMPLUS = CamPlusConfig(
     head_channels=4, init_channels=8, growth=4, bn_size=2, block_layers=(2, 1, 1)
 )
@@ -126,6 +134,38 @@ tokenize: !name:text.tokenize
     path: !ref <model_path>
 """
 )
+COSYVOICE3_YAML = """
+sample_rate: 24000
+spk_embed_dim: 192
+token_mel_ratio: 2
+chunk_size: 25
+
+llm: !new:lm.SpeechLM
+    speech_token_size: 6561
+
+flow: !new:flow.Flow
+    input_size: 80
+    output_size: 80
+    spk_embed_dim: !ref <spk_embed_dim>
+    vocab_size: 6561
+    pre_lookahead_len: 3
+    pre_lookahead_layer: !new:flow.PreLookahead
+        in_channels: 80
+        channels: 24
+        pre_lookahead_len: 3
+    decoder: !new:flow.Decoder
+        cfm_params: !new:omegaconf.DictConfig
+            content:
+                sigma_min: 1e-06
+                inference_cfg_rate: 0.7
+        estimator: !new:flow.DiT
+            dim: 32
+            depth: 2
+            heads: 2
+            dim_head: 16
+            ff_mult: 2
+            static_chunk_size: !ref <chunk_size> * <token_mel_ratio>
+""" + VOCODER_YAML.replace("lrelu_slope", "conv_pre_look_right: 4\n    lrelu_slope")
 TOKEN2WAV_YAML = (
     """
 sample_rate: 24000
@@ -179,6 +219,20 @@ def write_cosyvoice2(folder: Path) -> None:
     torch.save(flow_state(UNET_FLOW), folder / "flow.pt")
     torch.save(vocoder_state(), folder / "hift.pt")
     write_prompt_encoders(folder, "speech_tokenizer_v2.onnx")
+
+
+def write_cosyvoice3(folder: Path) -> None:
+    text = folder / "CosyVoice-BlankEN"
+    text.mkdir(parents=True)
+    write_vocabulary(text)
+    (text / "config.json").write_text(json.dumps(qwen_config(LM3.text_vocab)))
+    (folder / "cosyvoice3.yaml").write_text(COSYVOICE3_YAML)
+    for salt, name in enumerate(("llm.pt", "llm.rl.pt")):
+        state = filled(keys.lm_shapes(LM3), salt, fill)
+        torch.save(state | {keys.LM_HEAD: state[f"{keys.QWEN}embed_tokens.weight"]}, folder / name)
+    torch.save(flow_state(ROTARY_FLOW), folder / "flow.pt")
+    torch.save(filled(keys.vocoder_shapes(CAUSAL_VOCODER), 0, fill), folder / "hift.pt")
+    write_prompt_encoders(folder, "speech_tokenizer_v3.onnx", S3_V3)
 
 
 def write_token2wav(folder: Path) -> None:
@@ -252,8 +306,8 @@ def write_vocabulary(folder: Path) -> None:
     bpe.model.save(str(folder))
 
 
-def write_prompt_encoders(folder: Path, tokenizer: str) -> None:
-    export_s3(randomised(S3Tokenizer(S3)), folder / tokenizer)
+def write_prompt_encoders(folder: Path, tokenizer: str, sizes: S3Config = S3) -> None:
+    export_s3(randomised(S3Tokenizer(sizes)), folder / tokenizer)
     export_campplus(randomised(CamPlus(CAMPLUS)), folder / "campplus.onnx")
 
 

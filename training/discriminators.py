@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from cosyserve.audio.features import _slaney_filters
+from cosyserve.audio.features import slaney_filters
 
 PERIODS = (2, 3, 5, 7, 11)
 RESOLUTIONS = ((512, 128), (1024, 256), (2048, 512), (240, 60))  # window, hop
@@ -88,7 +88,7 @@ class SpectralLoss(nn.Module):
             self.register_buffer(f"window{size}", torch.hann_window(size))
         for size, bins in ((1920, 80), (480, 32)):
             self.register_buffer(f"mel_window{size}", torch.hann_window(size))
-            filters = torch.from_numpy(_slaney_filters(24_000, size, bins, 12_000.0)).float()
+            filters = torch.from_numpy(slaney_filters(24_000, size, bins, 12_000.0)).float()
             self.register_buffer(f"filters{size}", filters)
 
     def forward(self, made: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:

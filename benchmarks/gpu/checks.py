@@ -41,7 +41,7 @@ def mel_rel_error(bench: Bench) -> float:
 
 
 def prompt_of(bench: Bench, flow: Flow) -> FlowPrompt:
-    like = flow.encoder_proj.weight
+    like = flow.weight
     return FlowPrompt(
         torch.from_numpy(bench.voice.speech_tokens).long().to(like.device),
         torch.from_numpy(bench.voice.mel).to(like),

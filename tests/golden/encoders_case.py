@@ -41,6 +41,7 @@ def s3_case(config: dict[str, Any], arrays: Arrays, salt: int, fill: Fill) -> Ar
             heads=config["n_audio_head"],
             layers=config["n_audio_layer"],
             fsmn_kernel=config["fsmn_kernel"],
+            attn_norm_eps=config.get("attn_ln_eps", 1e-6),
         )
     )
     filled(tokenizer, salt, fill)

@@ -1,10 +1,12 @@
-"""The golden case `features`: every output of the case, computed from its inputs."""
+"""The golden cases of features: every output, computed from their inputs."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from cosyserve.audio import kaldi_fbank, prompt_mel, resample, speaker_fbank, whisper_log_mel
+from cosyserve.audio.features import PROMPT_WINDOW, slaney_filters
+from cosyserve.contracts import MEL_BINS, SAMPLE_RATE
 
 RESAMPLED = (  # source of the signal, its rate, the new rate
     ("w16_i16", 16000, 24000),
@@ -41,3 +43,12 @@ def features_case(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             signal = np.concatenate([signal[:CROP], signal[-CROP:]])
         outputs[name] = signal[None]
     return outputs
+
+
+def cosyvoice3_features_case(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    wave = arrays["w24_i16"][0].astype(np.float32) / 32768
+    return {
+        "mel24": prompt_mel(wave, SAMPLE_RATE / 2).T[None],
+        "mel24_fmax8000": prompt_mel(wave).T[None],
+        "mel_filters": slaney_filters(SAMPLE_RATE, PROMPT_WINDOW, MEL_BINS, SAMPLE_RATE / 2),
+    }

@@ -34,13 +34,13 @@ class Decoder:
         return self.feed([self.lm.config.text_vocab + token])
 
 
-def _prompt(config: LMConfig, a: Arrays, *text: str) -> list[int]:
+def prompt_ids(config: LMConfig, a: Arrays, *text: str) -> list[int]:
     ids = [i for name in text for i in a[name][0].tolist()]
     speech = [config.text_vocab + i for i in a["prompt_speech"][0].tolist()]
     return [config.sos, *ids, config.task, *speech]
 
 
-def _greedy(decoder: Decoder, steps: int) -> tuple[list[int], list[torch.Tensor], list[float]]:
+def greedy(decoder: Decoder, steps: int) -> tuple[list[int], list[torch.Tensor], list[float]]:
     ids, logits, margins = [], [], []
     for step in range(steps):
         if step:
@@ -55,7 +55,7 @@ def _greedy(decoder: Decoder, steps: int) -> tuple[list[int], list[torch.Tensor]
 def llm_case(c: dict, a: Arrays, salt: int, fill: Fill) -> Arrays:
     config = lm_config(c)
     lm = filled_lm(config, salt, fill)
-    prompt = _prompt(config, a, "prompt_text", "text")
+    prompt = prompt_ids(config, a, "prompt_text", "text")
     if "speech" not in a:
         return _full_size(lm, prompt, a)
     speech = a["speech"][0].tolist()
@@ -64,7 +64,7 @@ def llm_case(c: dict, a: Arrays, salt: int, fill: Fill) -> Arrays:
     ahead = torch.tensor([*speech, config.eos])
     predicting = logp[len(prompt) - 1 :]
     top = logp.topk(a["logp_top20"].shape[1])
-    greedy = _greedy(Decoder(lm, prompt, len(prompt) + 64), len(a["greedy20"]))
+    chosen = greedy(Decoder(lm, prompt, len(prompt) + 64), len(a["greedy20"]))
     return {
         "hidden": hidden.numpy(),
         "target_logp": predicting[torch.arange(len(ahead)), ahead].numpy(),
@@ -72,15 +72,15 @@ def llm_case(c: dict, a: Arrays, salt: int, fill: Fill) -> Arrays:
         "logp_top20_ids": top.indices.numpy(),
         "logp_top20": top.values.numpy(),
         "logp_sum": logp.sum(-1).numpy(),
-        "greedy20": np.array(greedy[0]),
-        "greedy_margin": np.array(greedy[2]),
+        "greedy20": np.array(chosen[0]),
+        "greedy_margin": np.array(chosen[2]),
         **_ras_run(lm, a),
     }
 
 
 def _full_size(lm: SpeechLM, prompt: list[int], a: Arrays) -> Arrays:
     steps = len(a["greedy_ids"])
-    ids, rows, margins = _greedy(Decoder(lm, prompt, len(prompt) + steps), steps)
+    ids, rows, margins = greedy(Decoder(lm, prompt, len(prompt) + steps), steps)
     logits = torch.stack(rows)
     top = logits.topk(a["logits_top50"].shape[1])
     return {
@@ -100,7 +100,7 @@ def _ras_run(lm: SpeechLM, a: Arrays) -> Arrays:
     config, sampling = lm.config, Sampling()
     rules = Rules.of([sampling])
     text = a["ras_text"][0].tolist()
-    prompt = _prompt(config, a, "prompt_text", "ras_text")
+    prompt = prompt_ids(config, a, "prompt_text", "ras_text")
     decoder = Decoder(lm, prompt, len(prompt) + len(a["ras_u1"]))
     tokens: list[int] = []
     sizes, fallbacks, margins = [], [], []
@@ -120,12 +120,12 @@ def _ras_run(lm: SpeechLM, a: Arrays) -> Arrays:
         probs = decoder.logits.masked_fill(forbidden, -torch.inf).softmax(-1)
         actual = nucleus(probs, rules, sampling.top_k)
         sizes.append(int(actual.size))
-        margins.append(_edge_distance(actual.probs[0, : sizes[-1]], u1))
+        margins.append(edge_distance(actual.probs[0, : sizes[-1]], u1))
         if draw.repeats >= 1:
             fallbacks.append(step)
             others = decoder.logits.masked_fill(forbidden, -torch.inf)
             others = others.scatter(1, draw.first[:, None], -torch.inf).softmax(-1)
-            margins.append(_edge_distance(others[0], u2))
+            margins.append(edge_distance(others[0], u2))
         token = int(draw.ids)
         if token >= config.speech_tokens:
             break
@@ -139,7 +139,7 @@ def _ras_run(lm: SpeechLM, a: Arrays) -> Arrays:
     }
 
 
-def _edge_distance(weights: torch.Tensor, u: float) -> float:
+def edge_distance(weights: torch.Tensor, u: float) -> float:
     edges = weights.double().cumsum(0)
     return float((edges / edges[-1] - u).abs().min())
 
@@ -178,15 +178,24 @@ def ras_case(c: dict, a: Arrays, salt: int, fill: Fill) -> Arrays:
 
 
 def bistream_case(c: dict, a: Arrays, salt: int, fill: Fill) -> Arrays:
-    """A stub LM that counts up: text ids from 100, prompt text from 10, prompt speech from 500."""
+    """Text ids from 100, prompt text from 10, prompt speech from 500."""
     config = LMConfig(speech_tokens=c["eos"])
-    calls, kinds, spoken, history = [], [], [], []
-    for case in range(len(a["text_len"])):
-        stream = Bistream(
+    streams = [
+        Bistream(
             config,
             range(10, 10 + a["prompt_text_len"][case]),
             range(500, 500 + a["prompt_speech_len"][case]),
         )
+        for case in range(len(a["text_len"]))
+    ]
+    return spoken_streams(streams, a)
+
+
+def spoken_streams(streams: list[Bistream], a: Arrays) -> Arrays:
+    """All that is fed to a stub LM, which counts up."""
+    calls, kinds, spoken, history = [], [], [], []
+    for case, stream in enumerate(streams):
+        config = stream.config
         stream.push(range(100, 100 + a["text_len"][case]))
         stream.end()
         tail = 0
@@ -222,6 +231,6 @@ def _kind(config: LMConfig, i: int) -> tuple[int, int]:
     """0 sos, 1 text, 2 speech, 3 task, and the id within its kind."""
     if i < config.text_vocab:
         return 1, i
-    if i < config.sos:
-        return 2, i - config.text_vocab
-    return (0, 0) if i == config.sos else (3, 0)
+    if i in (config.sos, config.task):
+        return (0, 0) if i == config.sos else (3, 0)
+    return 2, i - config.text_vocab

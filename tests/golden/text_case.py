@@ -11,7 +11,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cosyserve.text import Fix, Fixes, TextTokenizer, segments, spoken_text
+import numpy as np
+
+from cosyserve.contracts import Mode, SpeechRequest, Voice
+from cosyserve.engine.scheduling.lm_requests import prompt
+from cosyserve.models.config import LMConfig
+from cosyserve.text import (
+    COSYVOICE3_TOKENS,
+    END_OF_PROMPT,
+    Fix,
+    Fixes,
+    TextTokenizer,
+    segments,
+    spoken_text,
+)
 from cosyserve.text.language import Language
 from cosyserve.text.numbers import Reader, read_numbers
 from cosyserve.text.split import DEFAULT_LIMITS, Length, SegmentLimits, split
@@ -155,3 +168,55 @@ def tokenizer_result(path: Path, tokenizer: Path) -> tuple[str, str]:
     if wrong:
         return "FAIL", f"{len(wrong)} texts, first {wrong[0][:40]!r}"
     return "ok", f"{len(golden['items'])} texts and {len(golden['special'])} special tokens equal"
+
+
+def cosyvoice3_result(path: Path, tokenizer: Path | None) -> tuple[str, str]:
+    """Status and detail of the comparison of special tokens and, with a vocabulary, of ids, decoded
+    texts and prompts."""
+    golden = json.loads(path.read_text(encoding="utf-8"))
+    first = next(iter(golden["special"].values()))[0]
+    numbered = {token: [first + n] for n, token in enumerate(COSYVOICE3_TOKENS)}
+    if numbered != golden["special"] or golden["length"] != first + len(COSYVOICE3_TOKENS):
+        return "FAIL", "the special tokens differ"
+    if tokenizer is None:
+        return "ok", f"{len(numbered)} special tokens equal; texts need --tokenizer"
+    files = tokenizer / "vocab.json", tokenizer / "merges.txt"
+    qwen2 = TextTokenizer.from_vocabulary(*files, COSYVOICE3_TOKENS)
+    spoken = [item for item in golden["items"] if "error" not in item]
+    wrong = [
+        item["text"]
+        for item in spoken
+        if qwen2.encode(item["text"]) != item["ids"] or qwen2.decode(item["ids"]) != item["decode"]
+    ]
+    wrong += [item["tts_text"] for item in golden["prompts"] if not _same_prompt(item, qwen2)]
+    if wrong:
+        return "FAIL", f"{len(wrong)} texts, first {wrong[0][:40]!r}"
+    return (
+        "ok",
+        f"{len(spoken)} texts, {len(golden['prompts'])} prompts, {len(numbered)} tokens equal",
+    )
+
+
+def _same_prompt(item: dict[str, Any], tokenizer: TextTokenizer) -> bool:
+    """Whether the LM is led by the original's ids; with what a prompt lacks that its writer has
+    forgotten. The text of a segment is as the original splits it."""
+    mode = Mode({"instruct2": "instruct"}.get(item["mode"], item["mode"]))
+    transcript = item["prompt_text"] or "" if mode is Mode.ZERO_SHOT else ""
+    nobody = np.zeros(192, np.float32)
+    voice = Voice(transcript, np.zeros(1, np.int32), np.zeros((2, 80), np.float32), nobody)
+    instruction = item["prompt_text"] or "" if mode is Mode.INSTRUCT else ""
+    lm = LMConfig(kind="cosyvoice3")
+    for segment in item["segments"]:
+        request = SpeechRequest(segment["text"], voice, mode, instruction)
+        led = prompt(request, lm, tokenizer, segment["text"], lambda text, language: text)
+        golden = [*item["lm_prompt_text_ids"]]
+        if instruction and not instruction.startswith(lm.preamble):
+            golden = [*tokenizer.encode(f"{lm.preamble} "), *golden]
+            golden += [] if instruction.endswith(END_OF_PROMPT) else tokenizer.encode(END_OF_PROMPT)
+        elif segment["asserts"]:
+            golden = [*tokenizer.encode(lm.preamble + END_OF_PROMPT), *golden]
+        golden += segment["text_ids"]
+        ours = [*led.prefix, *led.text, *tokenizer.encode(segment["text"])]
+        if ours != golden or bool(led.speech) != item["lm_prompt_speech"]:
+            return False
+    return True

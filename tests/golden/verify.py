@@ -3,9 +3,9 @@
     python tests/golden/verify.py DIR [--full] [--tokenizer QWEN2_DIR]
 
 DIR holds `manifest.json` (salt; per case: config, inputs, tolerance of each output), one .npz per
-case, and optionally `text_frontend.json` and `tokenizer.json`. Prints a line per case (case, worst
-output, its error and tolerance, seconds); exits 1 if an output exceeds its tolerance or is not
-computed. Full-size cases run with --full.
+case, and optionally `text_frontend.json`, `cv3text.json` and `tokenizer.json`. Prints a line per
+case (case, worst output, its error and tolerance, seconds); exits 1 if an output exceeds its
+tolerance or is not computed. Full-size cases run with --full.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ if str(ROOT) not in sys.path:  # run as a script
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from tests.golden import cv3_case  # noqa: E402
 from tests.golden.encoders_case import campplus_case, s3_case  # noqa: E402
-from tests.golden.features_case import features_case  # noqa: E402
+from tests.golden.features_case import cosyvoice3_features_case, features_case  # noqa: E402
 from tests.golden.fill import fill  # noqa: E402
 from tests.golden.flow_case import flow_case, hift_case, step2_case  # noqa: E402
 from tests.golden.lm_case import bistream_case, llm_case, ras_case  # noqa: E402
@@ -39,6 +40,10 @@ def _features(config: dict, arrays: Arrays, salt: int, fill: Callable) -> Arrays
     return features_case(arrays)
 
 
+def _cosyvoice3_features(config: dict, arrays: Arrays, salt: int, fill: Callable) -> Arrays:
+    return cosyvoice3_features_case(arrays)
+
+
 CASES: dict[str, Case] = {
     "llm": llm_case,
     "ras": ras_case,
@@ -49,8 +54,13 @@ CASES: dict[str, Case] = {
     "s3": s3_case,
     "campplus": campplus_case,
     "step2": step2_case,
+    "cv3llm": cv3_case.llm_case,
+    "cv3bistream": cv3_case.bistream_case,
+    "cv3flow": cv3_case.flow_case,
+    "cv3hift": cv3_case.hift_case,
+    "cv3features": _cosyvoice3_features,
+    "cv3s3": s3_case,
 }
-NOT_BUILT = {"cv3flow": "CosyVoice3 is not built", "cv3hift": "CosyVoice3 is not built"}
 # Runs in seconds although it has no smaller size.
 ALWAYS = {"campplus_full"}
 
@@ -70,9 +80,7 @@ def verify(folder: Path, *, full: bool, tokenizer: Path | None) -> Iterator[Resu
     manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
     for name, case in sorted(manifest["cases"].items()):
         family, _, size = name.partition("_")
-        if family in NOT_BUILT:
-            yield Result(name, "skipped", NOT_BUILT[family])
-        elif size == "full" and not full and name not in ALWAYS:
+        if size == "full" and not full and name not in ALWAYS:
             yield Result(name, "skipped", "full size: run with --full")
         elif family not in CASES:
             yield Result(name, "FAIL", f"no check for a case of family '{family}'")
@@ -115,12 +123,14 @@ def _error(actual: np.ndarray, golden: np.ndarray) -> float:
 
 
 def _texts(folder: Path, tokenizer: Path | None) -> Iterator[Result]:
-    from tests.golden.text_case import text_result, tokenizer_result
+    from tests.golden.text_case import cosyvoice3_result, text_result, tokenizer_result
 
     if (folder / "text_frontend.json").exists():
         yield Result(
             "text_frontend", *_timed(text_result, folder / "text_frontend.json", tokenizer)
         )
+    if (folder / "cv3text.json").exists():
+        yield Result("cv3text", *_timed(cosyvoice3_result, folder / "cv3text.json", tokenizer))
     if (folder / "tokenizer.json").exists():
         if tokenizer is None:
             yield Result("tokenizer", "skipped", "needs the real vocabulary: --tokenizer DIR")

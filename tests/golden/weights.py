@@ -13,6 +13,8 @@ from cosyserve.models.config import (
     EncoderConfig,
     FlowConfig,
     LMConfig,
+    LookaheadConfig,
+    RotaryDiTConfig,
     UNetConfig,
     VocoderConfig,
 )
@@ -24,7 +26,16 @@ Fill = Callable[[str, tuple[int, ...], int], np.ndarray]
 
 
 def filled(shapes: keys.Shapes, salt: int, fill: Fill) -> keys.State:
-    return {key: torch.from_numpy(fill(key, shape, salt)) for key, shape in shapes.items()}
+    """The rotary frequencies of a flow are not filled: they are a formula."""
+    state = {
+        key: torch.from_numpy(fill(key, shape, salt))
+        for key, shape in shapes.items()
+        if key != keys.ROTARY
+    }
+    if keys.ROTARY in shapes:
+        (half,) = shapes[keys.ROTARY]
+        state[keys.ROTARY] = 10_000.0 ** -(torch.arange(half) / half)
+    return state
 
 
 def lm_config(c: dict) -> LMConfig:
@@ -38,6 +49,7 @@ def lm_config(c: dict) -> LMConfig:
         speech_tokens=c["speech_tokens"],
         norm_eps=c["rms_eps"],
         rope_theta=c["rope_theta"],
+        kind="cosyvoice3" if "extra_ids" in c else "cosyvoice2",
     )
 
 
@@ -94,10 +106,23 @@ def dit_flow_config(c: dict) -> FlowConfig:
     return FlowConfig(encoder, estimator, steps=c["steps"], guidance=c["cfg"])
 
 
+def cosyvoice3_flow_config(c: dict) -> FlowConfig:
+    return FlowConfig(
+        LookaheadConfig(size=c["mel"], channels=c["pl"], lookahead=c["lookahead"]),
+        RotaryDiTConfig(
+            hidden=c["dim"], depth=c["depth"], heads=c["heads"], head_dim=c["dh"], mlp_ratio=c["ff"]
+        ),
+        mel=c["mel"],
+        steps=c["steps"],
+        guidance=c["cfg"],
+    )
+
+
 def filled_flow(config: FlowConfig, salt: int, fill: Fill) -> Flow:
     with torch.device("meta"):
         flow = Flow(config)
-    flow.load_state_dict(filled(keys.flow_shapes(config), salt, fill), assign=True)
+    state = keys.flow_state(config, filled(keys.flow_shapes(config), salt, fill))
+    flow.load_state_dict(state, assign=True)
     return flow.eval()
 
 
@@ -121,6 +146,7 @@ def vocoder_config(c: dict) -> VocoderConfig:
         source_dilations=tuple(tuple(d) for d in c["source_resblock_dilation_sizes"]),
         slope=c["lrelu_slope"],
         limit=c["audio_limit"],
+        causal="conv_pre_look_right" in c,
     )
 
 

@@ -40,8 +40,8 @@ KALDI_POVEY_EXPONENT = 0.85
 KALDI_POWER_FLOOR = float(np.finfo(np.float32).eps)
 
 
-def prompt_mel(wave: Floats) -> Floats:
-    """Natural-log mel magnitudes that prompt the flow: 24 kHz [n] -> [n // 480, 80].
+def prompt_mel(wave: Floats, top_hz: float = PROMPT_TOP_HZ) -> Floats:
+    """Natural-log mel magnitudes up to `top_hz` that prompt the flow: 24 kHz [n] -> [n // 480, 80].
 
     At least 721 samples: the ends are mirrored by 720.
     """
@@ -49,7 +49,7 @@ def prompt_mel(wave: Floats) -> Floats:
     frames = _frames(mirrored, PROMPT_WINDOW, SAMPLES_PER_FRAME)
     spectrum = np.fft.rfft(frames * _hann(PROMPT_WINDOW))
     magnitude = np.sqrt(_power(spectrum) + PROMPT_MAGNITUDE_FLOOR)
-    mel = magnitude @ _slaney_filters(SAMPLE_RATE, PROMPT_WINDOW, MEL_BINS, PROMPT_TOP_HZ).T
+    mel = magnitude @ slaney_filters(SAMPLE_RATE, PROMPT_WINDOW, MEL_BINS, top_hz).T
     return np.asarray(np.log(np.maximum(mel, PROMPT_MEL_FLOOR)), np.float32)
 
 
@@ -61,7 +61,7 @@ def whisper_log_mel(wave: Floats) -> Floats:
     mirrored = _mirror(wave, WHISPER_WINDOW // 2, SPEECH_RATE)
     frames = _frames(mirrored, WHISPER_WINDOW, WHISPER_HOP)[:-1]
     power = _power(np.fft.rfft(frames * _hann(WHISPER_WINDOW)))
-    mel = _slaney_filters(SPEECH_RATE, WHISPER_WINDOW, WHISPER_BINS, SPEECH_RATE / 2) @ power.T
+    mel = slaney_filters(SPEECH_RATE, WHISPER_WINDOW, WHISPER_BINS, SPEECH_RATE / 2) @ power.T
     decades = np.log10(np.maximum(mel, WHISPER_POWER_FLOOR))
     decades = np.maximum(decades, decades.max() - WHISPER_RANGE)
     return np.asarray((decades + 4.0) / 4.0, np.float32)
@@ -117,7 +117,7 @@ def _hann(length: int, periodic: bool = True) -> Doubles:
 
 
 @lru_cache(maxsize=4)
-def _slaney_filters(rate: int, fft: int, bins: int, top_hz: float) -> Doubles:
+def slaney_filters(rate: int, fft: int, bins: int, top_hz: float) -> Doubles:
     """Triangles of equal area on Slaney's mel scale: [bins, fft // 2 + 1]."""
     edges = _slaney_to_hz(np.linspace(0.0, _slaney_from_hz(top_hz), bins + 2))
     hz = np.arange(fft // 2 + 1) * (rate / fft)

@@ -110,8 +110,8 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     if value is None and type(None) in options:
         return None
     classes = [option for option in options if option is not type(None)] or [hint]
-    if len(classes) > 1:  # a union of parts, told apart by their `kind`
-        kind = value.get("kind") if isinstance(value, dict) else None
+    if len(classes) > 1:  # a union of parts, told apart by their `kind`; the first needs none
+        kind = value.get("kind", classes[0].kind) if isinstance(value, dict) else None
         classes = [c for c in classes if c.kind == kind]
         if not classes:
             raise CheckpointError(f"{where}.kind: unknown kind {short_repr(kind)}")

@@ -60,6 +60,11 @@ class Parts:
         ):
             if both := sorted(ours & theirs):
                 raise CheckpointError(f"both folders have the {what} '{both[0]}': remove one")
+        if self.config.family != other.config.family:
+            raise CheckpointError(
+                f"the folders don't belong together: one is of {self.config.family}, the other of "
+                f"{other.config.family}, and their speech tokens differ"
+            )
         speaking = self if "lm" in self.names else other
         with as_checkpoint_error("the folders don't belong together"):
             config = replace(

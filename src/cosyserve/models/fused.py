@@ -49,9 +49,11 @@ def fused_unet(unet: nn.Module, times: Sequence[float]) -> FusedUNet | None:
     return FusedUNet(unet, times)
 
 
-def fused_encoder(encoder: UpsamplingConformer, max_tokens: int) -> FusedEncoder | None:
+def fused_encoder(encoder: nn.Module, max_tokens: int) -> FusedEncoder | None:
     """The encoder in few launches, where its kernels are quick; for rows of at most `max_tokens`
     (0: there are none)."""
+    if not isinstance(encoder, UpsamplingConformer):
+        return None
     weight = encoder.after_norm.weight
     if not kernels_supported(weight.device) or weight.dtype is not torch.bfloat16:
         return None
@@ -65,6 +67,8 @@ def fused_encoder(encoder: UpsamplingConformer, max_tokens: int) -> FusedEncoder
 def fused_hift(vocoder: HiFT) -> FusedHiFT | None:
     """The vocoder in few launches, where its kernels are quick."""
     weight, dilations = vocoder.conv_pre.weight, vocoder.config.dilations
+    if vocoder.config.causal:
+        return None
     if not kernels_supported(weight.device) or weight.dtype is not torch.float32:
         return None
     if len({len(block) for block in dilations}) > 1:  # blocks of a stage run side by side

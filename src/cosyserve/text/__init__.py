@@ -5,11 +5,13 @@ from cosyserve.text.normalize import is_marked_up, spoken_text
 from cosyserve.text.piece_tokenizer import PieceTokenizer
 from cosyserve.text.pronouncer import Pronouncer
 from cosyserve.text.segments import segments
-from cosyserve.text.special import SPECIAL_TOKENS
+from cosyserve.text.special import COSYVOICE3_TOKENS, END_OF_PROMPT, SPECIAL_TOKENS
 from cosyserve.text.tokenizer import TextTokenizer, byte_tokenizer
 
 __all__ = [
     "ALL_FIXES",
+    "COSYVOICE3_TOKENS",
+    "END_OF_PROMPT",
     "SPECIAL_TOKENS",
     "Fix",
     "Fixes",

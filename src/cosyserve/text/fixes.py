@@ -14,6 +14,7 @@ class Fix(Enum):
 
     NOTHING_TO_SAY = "text without a letter or digit is silent; the original failed on blanks"
     OTHER_LANGUAGES = "only Chinese and English are normalised; the original mangled all others"
+    SOUNDS = "the digit of [EH1], which marks a stress, is not the word 'one'"
     PLAIN_AMOUNTS = "'￥39.80元' names its unit once too often and '100,000' is one number"
     RANGES = "'10-20%' is not the second of October, and '第3-5章' no subtraction"
     HYPHENS = "the hyphen of 'GPT-4' or 'Wi-Fi' is no minus"

@@ -11,6 +11,7 @@ from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
 from cosyserve.text.language import Language, detect
 from cosyserve.text.numbers import Reader, read_aloud, read_numbers
 from cosyserve.text.numerals import spell_digits
+from cosyserve.text.special import STRESSED
 from cosyserve.text.split import ends_in_abbreviation
 
 # A blank is a word boundary only between two visible ASCII characters.
@@ -19,6 +20,8 @@ _BLANKS = re.compile(r"\s+")
 _SILENT = str.maketrans({**dict.fromkeys("（）【】`"), "²": "平方", "³": "立方"})
 _DOTS = re.compile(r"\.+")
 _VERSION_DOT = re.compile(r"(?<=[零一二三四五六七八九十百千])\.(?=[零一二三四五六七八九十百千])")
+_STRESS = 0xE000  # private characters, which nobody reads as digits
+_HIDDEN_STRESS = re.compile("[\ue000-\ue002]")
 _LAST_COMMAS = re.compile(r"[，,、]+$")
 
 
@@ -43,6 +46,10 @@ def spoken_form(
 ) -> str:
     """The text as it is spoken. `read` turns the numbers of a stretch of text into words."""
     text = text.strip()
+    if Fix.SOUNDS in fixes and STRESSED.search(text):
+        hidden = STRESSED.sub(lambda sound: f"[{sound[1]}{chr(_STRESS + int(sound[2]))}]", text)
+        words = spoken_form(hidden, language, read=read, fixes=fixes)
+        return _HIDDEN_STRESS.sub(lambda stress: str(ord(stress[0]) - _STRESS), words)
     if language is Language.ENGLISH:
         return spell_digits(read_aloud(text, language, read, fixes), fixes)
     if language is Language.CHINESE:

@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from cosyserve.text.special import SPECIAL, SPECIAL_TOKENS
 from cosyserve.text.tokenizer import TextTokenizer
-
-_SPECIAL_STARTS = frozenset(token[:n] for token in SPECIAL_TOKENS for n in range(1, len(token)))
-_LONGEST_START = max(map(len, _SPECIAL_STARTS))
 
 
 class PieceTokenizer:
@@ -37,8 +33,8 @@ class PieceTokenizer:
     def _last_cut(self) -> int:
         """Where the pending text can be cut, as far behind as possible; 0: nowhere yet."""
         text = self._pending
-        end = len(text) - _unfinished_special(text)
-        specials = list(SPECIAL.finditer(text))
+        end = len(text) - self._unfinished_special(text)
+        specials = list(self._tokenizer.special_pattern.finditer(text))
         for cut in range(end, 0, -1):
             while specials and specials[-1].start() >= cut:
                 specials.pop()
@@ -76,10 +72,10 @@ class PieceTokenizer:
             for j in range(1, len(after) + 1)
         )
 
-
-def _unfinished_special(text: str) -> int:
-    """Length of the longest end of the text that could become a special token."""
-    for n in range(min(_LONGEST_START, len(text)), 0, -1):
-        if text[-n:] in _SPECIAL_STARTS:
-            return n
-    return 0
+    def _unfinished_special(self, text: str) -> int:
+        """Length of the longest end of the text that could become a special token."""
+        starts = self._tokenizer.special_starts
+        for n in range(min(max(map(len, starts)), len(text)), 0, -1):
+            if text[-n:] in starts:
+                return n
+        return 0

@@ -1,4 +1,4 @@
-"""Text to the ids of a CosyVoice2 language model and back: Qwen2's byte-level BPE.
+"""Text to the ids of a CosyVoice language model and back: Qwen2's byte-level BPE.
 
 Reads `tokenizer.json`, or `vocab.json` with `merges.txt`. A small model may read phonemes: then a
 pronouncer stands in front.
@@ -7,6 +7,7 @@ pronouncer stands in front.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from cosyserve.errors import CheckpointError, InputError
 from cosyserve.text.byte_level import BYTE_NAMES, merge_borders, to_bytes
 from cosyserve.text.pronouncer import PAUSES, Pronouncer
-from cosyserve.text.special import SPECIAL_TOKENS
+from cosyserve.text.special import COSYVOICE3_TOKENS, SPECIAL_TOKENS
 
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
@@ -28,13 +29,20 @@ _LARGEST_FILE = 64 << 20
 class TextTokenizer:
     """Encodes text; the special tokens are recognised anywhere in it."""
 
-    def __init__(self, bpe: Tokenizer, source: str, pronouncer: Pronouncer | None = None) -> None:
-        """`source` names the file in errors."""
+    def __init__(
+        self,
+        bpe: Tokenizer,
+        source: str,
+        pronouncer: Pronouncer | None = None,
+        special_tokens: Sequence[str] = SPECIAL_TOKENS,
+    ) -> None:
+        """`source` names the file in errors; `special_tokens` follow the vocabulary."""
         self._bpe = bpe
         self.pronouncer = pronouncer
+        self.special_tokens = tuple(special_tokens)
         vocabulary = bpe.get_vocab_size(with_added_tokens=False)
-        bpe.add_special_tokens(list(SPECIAL_TOKENS))
-        for expected, token in enumerate(SPECIAL_TOKENS, start=vocabulary):
+        bpe.add_special_tokens(list(special_tokens))
+        for expected, token in enumerate(special_tokens, start=vocabulary):
             if (actual := bpe.token_to_id(token)) != expected:
                 raise CheckpointError(
                     f"{source}: {token} has id {actual} instead of {expected}, the vocabulary has "
@@ -51,11 +59,15 @@ class TextTokenizer:
             raise CheckpointError(f"{path}: not a tokenizer.json: {error}") from error
         if not isinstance(bpe.model, models.BPE):
             raise CheckpointError(f"{path}: the model must be BPE, not {type(bpe.model).__name__}")
-        return cls(bpe, str(path), pronouncer)
+        of_cosyvoice3 = bpe.token_to_id(COSYVOICE3_TOKENS[-1]) is not None
+        tokens = COSYVOICE3_TOKENS if of_cosyvoice3 else SPECIAL_TOKENS
+        return cls(bpe, str(path), pronouncer, tokens)
 
     @classmethod
-    def from_vocabulary(cls, vocab: Path, merges: Path) -> TextTokenizer:
-        """From `vocab.json` and `merges.txt`."""
+    def from_vocabulary(
+        cls, vocab: Path, merges: Path, special_tokens: Sequence[str] = SPECIAL_TOKENS
+    ) -> TextTokenizer:
+        """From `vocab.json` and `merges.txt`, which don't name special tokens."""
         try:
             ids = json.loads(_read(vocab))
         except (json.JSONDecodeError, RecursionError) as error:
@@ -77,7 +89,7 @@ class TextTokenizer:
             model = models.BPE(ids, pairs)
         except Exception as error:  # the library raises nothing narrower
             raise CheckpointError(f"{merges}: does not fit {vocab.name}: {error}") from error
-        return cls(_qwen2(model), str(vocab))
+        return cls(_qwen2(model), str(vocab), special_tokens=special_tokens)
 
     def encode(self, text: str) -> list[int]:
         if self.pronouncer is not None:
@@ -104,6 +116,15 @@ class TextTokenizer:
         """Writes a `tokenizer.json`."""
         self._bpe.save(str(path))
 
+    @cached_property
+    def special_pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, self.special_tokens)))
+
+    @cached_property
+    def special_starts(self) -> frozenset[str]:
+        """What may become a special token when more text arrives."""
+        return frozenset(token[:n] for token in self.special_tokens for n in range(1, len(token)))
+
     @property
     def vocab_size(self) -> int:
         """Number of ids, special tokens included."""
@@ -117,10 +138,11 @@ class TextTokenizer:
         return merge_borders(to_bytes(left) + to_bytes(right) for left, right in merges)
 
 
-def byte_tokenizer() -> TextTokenizer:
+def byte_tokenizer(special_tokens: Sequence[str] = SPECIAL_TOKENS) -> TextTokenizer:
     """Every byte is a token: the tokenizer of small test models."""
     vocabulary = {name: byte for byte, name in enumerate(BYTE_NAMES)}
-    return TextTokenizer(_qwen2(models.BPE(vocabulary, [])), "byte tokenizer")
+    bpe = _qwen2(models.BPE(vocabulary, []))
+    return TextTokenizer(bpe, "byte tokenizer", special_tokens=special_tokens)
 
 
 def _qwen2(model: models.BPE) -> Tokenizer:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from cosyserve.audio import prompt_mel, resample, speaker_fbank, whisper_log_mel
-from cosyserve.audio.features import SPEECH_RATE
+from cosyserve.audio.features import PROMPT_TOP_HZ, SPEECH_RATE
 from cosyserve.contracts import (
     FRAMES_PER_TOKEN,
     MAX_PROMPT_SECONDS,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # `voice_from_features` needs no torch
 
 MIN_SECONDS = 0.5
 GRID = EncoderConfig().chunk
+TOP_HZ = {"cosyvoice3": SAMPLE_RATE / 2}  # of the prompt's mel, by family
 FIRST_HOP = 10  # tokens: with a flow prompt of 15 mod 25
 
 
@@ -54,7 +55,8 @@ def voice_from_features(
     origin: Origin, recording: Recording, tokens: Ints, embedding: Floats
 ) -> Voice:
     """The voice of a recording, given its speech tokens and its speaker embedding."""
-    mel = prompt_mel(resample(recording.samples, recording.rate, SAMPLE_RATE))
+    wave = resample(recording.samples, recording.rate, SAMPLE_RATE)
+    mel = prompt_mel(wave, TOP_HZ.get(origin.family, PROMPT_TOP_HZ))
     count = min(len(mel) // FRAMES_PER_TOKEN, len(tokens))
     return Voice(
         prompt_text=recording.text.strip(),

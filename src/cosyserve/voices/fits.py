@@ -10,7 +10,8 @@ def check_fits(voice: Voice, model: VoiceFormat) -> None:
     """A voice made by other weights is an error that says so."""
     if voice.family != model.family:
         raise VoiceError(
-            f"voice '{voice.name}' is of family '{voice.family}', the model is '{model.family}'"
+            f"voice '{voice.name}' is of family '{voice.family}', the model is '{model.family}', "
+            "whose speech tokens and mel are others: add it again from its recording"
         )
     ours, theirs = model.fingerprint, voice.fingerprint
     if ours and theirs and ours != theirs:

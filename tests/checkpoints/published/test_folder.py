@@ -17,9 +17,24 @@ from cosyserve.checkpoints.load import load_folder
 from cosyserve.checkpoints.model import Model
 from cosyserve.checkpoints.parts import Parts
 from cosyserve.checkpoints.published import keys
-from cosyserve.checkpoints.published.config import ConfigReader, flow, qwen, unet, vocoder
+from cosyserve.checkpoints.published.config import (
+    ConfigReader,
+    conformer,
+    flow,
+    qwen,
+    unet,
+    vocoder,
+)
 from cosyserve.errors import CheckpointError, InputError
-from cosyserve.models.config import DiTConfig, FlowConfig, LMConfig, UNetConfig, VocoderConfig
+from cosyserve.models.config import (
+    DiTConfig,
+    FlowConfig,
+    LMConfig,
+    LookaheadConfig,
+    RotaryDiTConfig,
+    UNetConfig,
+    VocoderConfig,
+)
 from cosyserve.models.lm.lm import SpeechLM
 from tests import published as tiny
 from tests.golden.fill import fill
@@ -55,6 +70,34 @@ def test_a_cosyvoice2_folder(cosyvoice2_folder: Path) -> None:
     assert tokenizer.decode(tokenizer.encode("Tokens 希望!")) == "Tokens 希望!"
     assert len(model.config.fingerprint) == 16
     assert not any(p.requires_grad for p in (*lm.parameters(), *flow.parameters()))
+
+
+def test_a_cosyvoice3_folder(cosyvoice3_folder: Path) -> None:
+    model = load_folder(cosyvoice3_folder)
+    lm, tokenizer = model.need_lm()
+    flow, vocoder = model.need_token2wav()
+    assert model.config.family == model.config.voice_format.family == "cosyvoice3"
+    assert same(lm.state_dict(), filled_lm(tiny.LM3, 0, fill).state_dict())
+    assert same(flow.state_dict(), filled_flow(tiny.ROTARY_FLOW, 0, fill).state_dict())
+    assert same(vocoder.state_dict(), filled_vocoder(tiny.CAUSAL_VOCODER, 0, fill).state_dict())
+    assert model.config.speech_tokenizer == tiny.S3_V3
+    assert tokenizer.encode("[zh][ǒng]") == [tiny.VOCABULARY + n for n in (206, 274)]
+    assert tokenizer.decode(tokenizer.encode("Tokens 希望!")) == "Tokens 希望!"
+
+
+def test_another_lm_of_a_folder(cosyvoice3_folder: Path, token2wav_folder: Path) -> None:
+    other = published.read(cosyvoice3_folder, only=("lm",), lm_file="llm.rl.pt")
+    assert same(other.states["lm"], filled_lm(tiny.LM3, 1, fill).state_dict())
+    with pytest.raises(CheckpointError, match=r"gone\.pt"):
+        published.read(cosyvoice3_folder, only=("lm",), lm_file="gone.pt")
+    with pytest.raises(CheckpointError, match="only a CosyVoice folder has a choice"):
+        published.read(token2wav_folder, lm_file="llm.rl.pt")
+
+
+def test_families_are_not_joined(cosyvoice3_folder: Path, token2wav_folder: Path) -> None:
+    lm = published.read(cosyvoice3_folder, only=("lm",))
+    with pytest.raises(CheckpointError, match="their speech tokens differ"):
+        lm.joined(published.read(token2wav_folder))
 
 
 def test_a_token2wav_folder(token2wav_folder: Path) -> None:
@@ -174,6 +217,9 @@ def test_half_precision_is_kept(hugging_face_lm_folder: Path, tmp_path: Path) ->
         ("flow", lambda: keys.flow_shapes(FlowConfig())),
         ("stepaudio2_flow", lambda: keys.flow_shapes(FlowConfig(estimator=DiTConfig()))),
         ("hift", lambda: keys.vocoder_shapes(VocoderConfig())),
+        ("cv3_llm", lambda: keys.lm_shapes(LMConfig(kind="cosyvoice3"))),
+        ("cv3_flow", lambda: keys.flow_shapes(FlowConfig(LookaheadConfig(), RotaryDiTConfig()))),
+        ("cv3_hift", lambda: keys.vocoder_shapes(VocoderConfig(causal=True))),
     ],
 )
 def test_full_size_keys_are_the_published_ones(
@@ -192,17 +238,16 @@ def test_the_published_yaml_has_the_published_sizes() -> None:
     folder = Path(os.environ[PUBLISHED])
     reader = ConfigReader.of_yaml(folder / "cosyvoice2.yaml")
     assert unet(reader) == UNetConfig()
-    assert flow(reader, unet(reader)) == FlowConfig()
-    assert vocoder(reader) == VocoderConfig()
+    assert flow(reader, conformer(reader), unet(reader)) == FlowConfig()
+    assert vocoder(reader, causal=False) == VocoderConfig()
     assert qwen(folder / "config.json", 6561) == LMConfig()
 
 
 def test_other_families_are_refused_with_a_reason(cosyvoice2_folder: Path, tmp_path: Path) -> None:
-    for name, why in (("cosyvoice.yaml", "300M.*CosyVoice2-0.5B"), ("cosyvoice3.yaml", "can't")):
-        folder = tiny.linked(cosyvoice2_folder, tmp_path / name, ("cosyvoice2.yaml",))
-        (folder / name).write_text("sample_rate: 22050\n")
-        with pytest.raises(CheckpointError, match=rf"{name}: .*{why}"):
-            published.read(folder)
+    folder = tiny.linked(cosyvoice2_folder, tmp_path / "first", ("cosyvoice2.yaml",))
+    (folder / "cosyvoice.yaml").write_text("sample_rate: 22050\n")
+    with pytest.raises(CheckpointError, match=r"cosyvoice\.yaml: .*300M.*CosyVoice2-0.5B"):
+        published.read(folder)
 
 
 def test_folders_of_nothing_we_know(tmp_path: Path) -> None:
@@ -211,7 +256,7 @@ def test_folders_of_nothing_we_know(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="found nothing"):
         published.read(tmp_path)
     (tmp_path / "README.md").write_text("hello")
-    with pytest.raises(CheckpointError, match=r"Expected cosyvoice2\.yaml .* found README\.md"):
+    with pytest.raises(CheckpointError, match=r"Expected cosyvoice2\.yaml, .* found README\.md"):
         published.read(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(tiny.qwen_config(100)))
     (tmp_path / "model.safetensors").write_bytes(b"")

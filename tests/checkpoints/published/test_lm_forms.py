@@ -80,6 +80,29 @@ def test_a_published_folder_comes_back(
     assert hf.tokenizer.vocab_size == original.tokenizer.vocab_size
 
 
+@pytest.mark.parametrize("form", ["hf", "native"])
+def test_a_cosyvoice3_folder_comes_back(tmp_path: Path, cosyvoice3_folder: Path, form: str) -> None:
+    original = published.read(cosyvoice3_folder)
+    if form == "native":
+        native.write(original, tmp_path / form)
+        back, text = native.read(tmp_path / form), tiny.LM3.text_vocab
+        assert back.config == original.config
+    else:
+        back, text = published.read(written(original, tmp_path / form)), 581
+        assert not config_of(tmp_path / form)["use_bias"]
+        ends = config_of(tmp_path / form, "generation_config.json")["eos_token_id"]
+        assert ends == list(range(text + 6561, text + 6761))
+        head = load_file(tmp_path / form / "model.safetensors")["lm_head.weight"]
+        assert torch.equal(head[:text], original.states["lm"]["embedding.weight"][:text])
+    assert same(back.states["lm"], without_spare_rows(original, text))
+    assert back.config.lm == replace(tiny.LM3, text_vocab=text)
+    assert back.config.family == "cosyvoice3"
+    assert back.tokenizer
+    assert original.tokenizer
+    for words in (TEXT, "[EH1][j][ǐ] <|endofsystem|>"):
+        assert back.tokenizer.encode(words) == original.tokenizer.encode(words)
+
+
 def test_a_native_folder_comes_back(tmp_path: Path) -> None:
     native.write(testmodel.random_parts(), tmp_path / "native")
     prepared(tmp_path / "native", tmp_path / "hf")

@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.errors import InputError
-from cosyserve.models.config import DiTConfig, EncoderConfig, FlowConfig, UNetConfig
+from cosyserve.models.config import (
+    DiTConfig,
+    EncoderConfig,
+    FlowConfig,
+    LookaheadConfig,
+    RotaryDiTConfig,
+    UNetConfig,
+)
 from cosyserve.models.flow.cfm import fixed_noise, schedule
 from cosyserve.models.flow.encoder import encode_distances, shift
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
@@ -21,11 +28,21 @@ from tests.golden.weights import filled_flow
 ENCODER = EncoderConfig(32, 2, 48, 2, 1)
 UNET = FlowConfig(ENCODER, UNetConfig("unet", 16, 2, 8, 1, 1), speech_tokens=50, steps=3)
 DIT = replace(UNET, estimator=DiTConfig("dit", 32, 2, 2, 16, 2.0, 64, history=30))
+ROTARY = replace(
+    UNET,
+    encoder=LookaheadConfig(channels=24),
+    estimator=RotaryDiTConfig(hidden=32, depth=2, heads=2, head_dim=16),
+)
 
 
 @pytest.fixture(scope="module")
 def unet() -> Flow:
     return filled_flow(UNET, 0, fill).requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def rotary() -> Flow:
+    return filled_flow(ROTARY, 0, fill).requires_grad_(False)
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +74,19 @@ def streamed(flow: Flow, start: FlowPrompt, tokens: torch.Tensor, ends: list[int
     return torch.cat([*mels, mel], dim=1)
 
 
+@pytest.mark.parametrize("flow", ["unet", "rotary"])
 @settings(max_examples=15, deadline=None)
-@given(st.integers(0, 60), st.integers(1, 120), st.data())
-def test_streamed_on_the_grid_equals_whole(unet: Flow, p: int, n: int, data: st.DataObject) -> None:
+@given(p=st.integers(0, 60), n=st.integers(1, 120), data=st.data())
+def test_streamed_on_the_grid_equals_whole(
+    flow: str, unet: Flow, rotary: Flow, p: int, n: int, data: st.DataObject
+) -> None:
+    model = {"unet": unet, "rotary": rotary}[flow]
     start, tokens = prompt(p), speech(n)
     grid = [end for end in range(1, n - 3) if (p + end) % 25 == 0]
     ends = sorted(data.draw(st.sets(st.sampled_from(grid)))) if grid else []
-    ((whole, _),) = unet.advance([FlowState(start)], [tokens], [True])
+    ((whole, _),) = model.advance([FlowState(start)], [tokens], [True])
     assert whole.shape == (80, 2 * n)
-    torch.testing.assert_close(streamed(unet, start, tokens, ends), whole, atol=1e-4, rtol=0)
+    torch.testing.assert_close(streamed(model, start, tokens, ends), whole, atol=1e-4, rtol=0)
 
 
 def test_off_the_grid_it_would_not_be_exact(unet: Flow) -> None:
@@ -75,7 +96,7 @@ def test_off_the_grid_it_would_not_be_exact(unet: Flow) -> None:
     assert (streamed(unet, start, tokens, [17]) - whole).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("flow", ["unet", "dit"])
+@pytest.mark.parametrize("flow", ["unet", "dit", "rotary"])
 def test_a_row_does_not_depend_on_its_batch(flow: str, request: pytest.FixtureRequest) -> None:
     model: Flow = request.getfixturevalue(flow)
     rows = [

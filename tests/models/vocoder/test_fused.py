@@ -16,8 +16,9 @@ from cosyserve.models.fused import fused_hift
 from cosyserve.models.randomness import normal
 from cosyserve.models.vocoder import stream
 from cosyserve.models.vocoder.fused import FusedHiFT
-from cosyserve.models.vocoder.hift import HiFT, Snake
+from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.models.vocoder.kernels.convolution import Activation, Ends, Taps, convolve
+from cosyserve.models.vocoder.layers import Snake
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

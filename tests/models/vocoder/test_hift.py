@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from unittest.mock import patch
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.models.config import VocoderConfig
-from cosyserve.models.vocoder import stream
-from cosyserve.models.vocoder.hift import HiFT
-from cosyserve.models.vocoder.stream import FADE_FRAMES, LEFT_FRAMES, advance, begin
+from cosyserve.models.vocoder.hift import MARGINS, HiFT
+from cosyserve.models.vocoder.stream import advance, begin
 from tests.golden.fill import fill
 from tests.golden.weights import filled_vocoder
 
@@ -20,6 +22,11 @@ CONFIG = VocoderConfig(base=32, f0_channels=32)
 @pytest.fixture(scope="module")
 def vocoder() -> HiFT:
     return filled_vocoder(CONFIG, 0, fill).requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def causal() -> HiFT:
+    return filled_vocoder(replace(CONFIG, causal=True), 0, fill).requires_grad_(False)
 
 
 def frames(count: int, seed: int = 0) -> torch.Tensor:
@@ -34,7 +41,8 @@ def streamed(vocoder: HiFT, mel: torch.Tensor, cuts: list[int], seed: int = 3) -
         last = end == mel.shape[1]
         ((part, state),) = advance(vocoder, [state], [mel[:, start:end]], [last])
         samples.append(part)
-        assert state.mel.shape[1] <= LEFT_FRAMES + stream.HELD_FRAMES + (end - start)
+        margins = vocoder.margins
+        assert state.mel.shape[1] <= margins.left + margins.held + (end - start)
     return torch.cat(samples)
 
 
@@ -60,15 +68,44 @@ def test_the_hops_of_a_stream_leave_no_seam(vocoder: HiFT) -> None:
     error = streamed(vocoder, mel, [26, 76, 176]) - whole
     assert decibels(whole, error) >= 45
     for cut in (26, 76, 176):  # only around a seam may anything differ
-        seam = 480 * (cut - stream.HELD_FRAMES)
-        error[seam - 480 * 8 : seam + 480 * FADE_FRAMES] = 0
+        seam = 480 * (cut - MARGINS.held)
+        error[seam - 480 * 8 : seam + 480 * MARGINS.fade] = 0
     assert error.abs().max() < 1e-3
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.sets(st.integers(1, 100), max_size=4))
+def test_a_causal_vocoder_streams_exactly(causal: HiFT, cuts: set[int]) -> None:
+    mel = frames(110)
+    whole = streamed(causal, mel, [])
+    parts = streamed(causal, mel, sorted(cuts))
+    assert len(parts) == len(whole) == 480 * 110
+    torch.testing.assert_close(parts, whole, atol=2e-5, rtol=0)
+
+
+def test_a_causal_vocoder_needs_its_margins(causal: HiFT) -> None:
+    """They are no wider than they must be: a frame less and the speech is another."""
+    mel = frames(80)
+    whole = streamed(causal, mel, [])
+    margins = causal.margins
+    for narrower in (margins._replace(left=margins.left - 2), margins._replace(held=3)):
+        with patch.object(causal, "margins", narrower):
+            assert (streamed(causal, mel, [40]) - whole).abs().max() > 1e-4
+
+
+def test_rows_of_a_causal_vocoder_don_t_depend_on_their_batch(causal: HiFT) -> None:
+    mels, ends = [frames(40), frames(23, 1)], [False, True]
+    together = advance(causal, [begin(causal, n) for n in range(2)], mels, ends)
+    for number, (samples, _) in enumerate(together):
+        state = begin(causal, number)
+        ((alone, _),) = advance(causal, [state], [mels[number]], [ends[number]])
+        torch.testing.assert_close(samples, alone, atol=2e-5, rtol=0)
 
 
 def test_the_first_chunk_emits_all_but_the_held_frames(vocoder: HiFT) -> None:
     ((samples, state),) = advance(vocoder, [begin(vocoder, 0)], [frames(26)], [False])
     assert len(samples) == 480 * 18
-    assert len(state.held) == 480 * FADE_FRAMES
+    assert len(state.held) == 480 * MARGINS.fade
 
 
 def test_tiny_chunks_are_kept_until_they_can_be_spoken(vocoder: HiFT) -> None:

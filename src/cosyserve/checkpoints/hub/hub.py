@@ -27,6 +27,7 @@ FILE_PATTERNS = (
     "campplus.onnx",
     "speech_tokenizer_v2.onnx",
     "speech_tokenizer_v2_25hz.onnx",
+    "speech_tokenizer_v3.onnx",
     "model.safetensors",
     *(f"{part}.safetensors" for part in _NATIVE),
     *(f"{part}.onnx" for part in _NATIVE),

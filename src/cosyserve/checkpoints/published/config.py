@@ -23,9 +23,16 @@ from cosyserve.models.config import (
     EncoderConfig,
     FlowConfig,
     LMConfig,
+    LookaheadConfig,
+    RotaryDiTConfig,
     UNetConfig,
     VocoderConfig,
 )
+from cosyserve.models.config.lm import LMKind
+from cosyserve.models.vocoder.layers import PRE_AHEAD
+
+Encoder = EncoderConfig | LookaheadConfig
+Estimator = UNetConfig | DiTConfig | RotaryDiTConfig
 
 
 class ConfigReader:
@@ -69,7 +76,7 @@ class ConfigReader:
         return default if value is None else value, f"{self.file}: '{name}'"
 
 
-def qwen(file: Path, speech_tokens: int) -> LMConfig:
+def qwen(file: Path, speech_tokens: int, kind: LMKind = "cosyvoice2") -> LMConfig:
     reader = ConfigReader.of_json(file)
     with as_checkpoint_error(str(file)):
         return LMConfig(
@@ -82,13 +89,13 @@ def qwen(file: Path, speech_tokens: int) -> LMConfig:
             speech_tokens=speech_tokens,
             norm_eps=reader.number("rms_norm_eps", 1e-6),
             rope_theta=reader.number("rope_theta", 1e6),
+            kind=kind,
         )
 
 
-def flow(reader: ConfigReader, estimator: UNetConfig | DiTConfig) -> FlowConfig:
-    guidance = reader.number("flow.decoder.inference_cfg_rate", 0.7)
+def conformer(reader: ConfigReader) -> EncoderConfig:
     lookahead = reader.size("flow.encoder.pre_lookahead_len", 3)
-    encoder = EncoderConfig(
+    return EncoderConfig(
         size=reader.size("flow.encoder.output_size"),
         heads=reader.size("flow.encoder.attention_heads"),
         feed_forward=reader.size("flow.encoder.linear_units"),
@@ -97,6 +104,20 @@ def flow(reader: ConfigReader, estimator: UNetConfig | DiTConfig) -> FlowConfig:
         lookahead=reader.size("flow.pre_lookahead_len", lookahead),
         chunk=reader.size("flow.encoder.static_chunk_size", 25),
     )
+
+
+def lookahead(reader: ConfigReader) -> LookaheadConfig:
+    layer, ahead = "flow.pre_lookahead_layer", reader.size("flow.pre_lookahead_len", 3)
+    return LookaheadConfig(
+        size=reader.size(f"{layer}.in_channels", 80),
+        channels=reader.size(f"{layer}.channels", 1024),
+        lookahead=reader.size(f"{layer}.pre_lookahead_len", ahead),
+        chunk=reader.size("chunk_size", 25),
+    )
+
+
+def flow(reader: ConfigReader, encoder: Encoder, estimator: Estimator) -> FlowConfig:
+    guidance = reader.number("flow.decoder.inference_cfg_rate", 0.7)
     return FlowConfig(
         encoder,
         estimator,
@@ -128,10 +149,23 @@ def dit(reader: ConfigReader) -> DiTConfig:
     )
 
 
-def vocoder(reader: ConfigReader) -> VocoderConfig:
+def rotary_dit(reader: ConfigReader) -> RotaryDiTConfig:
+    estimator = "flow.decoder.estimator"
+    return RotaryDiTConfig(
+        hidden=reader.size(f"{estimator}.dim"),
+        depth=reader.depth(f"{estimator}.depth"),
+        heads=reader.size(f"{estimator}.heads"),
+        head_dim=reader.size(f"{estimator}.dim_head", 64),
+        mlp_ratio=reader.number(f"{estimator}.ff_mult", 2.0),
+    )
+
+
+def vocoder(reader: ConfigReader, *, causal: bool) -> VocoderConfig:
     """Step-Audio2 folders don't describe their vocoder: it is CosyVoice2's."""
     if reader.look_up("hift") is None:
         return VocoderConfig()
+    if causal and (ahead := reader.size("hift.conv_pre_look_right", PRE_AHEAD)) != PRE_AHEAD:
+        raise ValueError(f"conv_pre_look_right is {ahead}, and only {PRE_AHEAD} is known")
     return VocoderConfig(
         mel=reader.size("hift.in_channels"),
         base=reader.size("hift.base_channels"),
@@ -151,4 +185,5 @@ def vocoder(reader: ConfigReader) -> VocoderConfig:
         source_dilations=reader.rows("hift.source_resblock_dilation_sizes"),
         slope=reader.number("hift.lrelu_slope"),
         limit=reader.number("hift.audio_limit"),
+        causal=causal,
     )

@@ -1,4 +1,4 @@
-"""Reading published model folders: CosyVoice2, its Hugging Face LM, Step-Audio2's token2wav.
+"""Reading published folders: CosyVoice2 and 3, their Hugging Face LMs, Step-Audio2's token2wav.
 
 Nothing in a folder is executed: yaml is read as data, pickles as plain tensors.
 Every problem is one CheckpointError that names the file and the key.
@@ -7,7 +7,7 @@ Every problem is one CheckpointError that names the file and the key.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,22 +26,40 @@ from cosyserve.checkpoints.parts import (
 )
 from cosyserve.checkpoints.plain_files import read_json, read_state, read_tensors, require_file
 from cosyserve.checkpoints.published import keys
-from cosyserve.checkpoints.published.config import ConfigReader, dit, flow, qwen, unet, vocoder
+from cosyserve.checkpoints.published.config import (
+    ConfigReader,
+    conformer,
+    dit,
+    flow,
+    lookahead,
+    qwen,
+    rotary_dit,
+    unet,
+    vocoder,
+)
 from cosyserve.errors import CheckpointError
-from cosyserve.models.config import DiTConfig, LMConfig, ModelConfig, UNetConfig
+from cosyserve.models.config import FlowConfig, LMConfig, ModelConfig
+from cosyserve.models.config.lm import LMKind
 from cosyserve.models.encoders.prompt_encoders import TorchSpeakerEncoder, TorchSpeechTokenizer
-from cosyserve.text import TextTokenizer
+from cosyserve.text import COSYVOICE3_TOKENS, SPECIAL_TOKENS, TextTokenizer
 
 REFUSED = {
     "cosyvoice.yaml": "a first-generation CosyVoice (300M, 22.05 kHz): its speech LM, tokens and "
     "flow are other networks, which cosyserve does not have; use CosyVoice2-0.5B",
-    "cosyvoice3.yaml": "a CosyVoice3 model, which cosyserve can't run yet; use CosyVoice2-0.5B",
 }
+
+YAML: dict[LMKind, str] = {"cosyvoice2": "cosyvoice2.yaml", "cosyvoice3": "cosyvoice3.yaml"}
+SPECIAL_TOKENS_OF: dict[LMKind, tuple[str, ...]] = {
+    "cosyvoice2": SPECIAL_TOKENS,
+    "cosyvoice3": COSYVOICE3_TOKENS,
+}
+TOKENIZER_V3 = "speech_tokenizer_v3.onnx"
+LM_FILE = "llm.pt"
 
 # Of each part: names of its file, what reads its sizes, what loads it.
 PROMPT_ENCODERS: dict[str, tuple[tuple[str, ...], Callable[[Path], Any], Callable[..., Any]]] = {
     "speech_tokenizer": (
-        ("speech_tokenizer_v2.onnx", "speech_tokenizer_v2_25hz.onnx"),
+        ("speech_tokenizer_v2.onnx", "speech_tokenizer_v2_25hz.onnx", TOKENIZER_V3),
         s3_sizes,
         load_speech_tokenizer,
     ),
@@ -49,23 +67,31 @@ PROMPT_ENCODERS: dict[str, tuple[tuple[str, ...], Callable[[Path], Any], Callabl
 }
 
 
-def read(folder: Path, only: Collection[str] = tuple(MODULES)) -> Parts:
-    """Any folder that we know, native ones included, with the weights of the parts in `only`."""
+def read(folder: Path, only: Collection[str] = tuple(MODULES), *, lm_file: str = LM_FILE) -> Parts:
+    """Any folder that we know, native ones included, with the weights of the parts in `only`;
+    `lm_file` names the LM's file in a CosyVoice folder, which may have several."""
     try:
         if native.is_native(folder):
+            if lm_file != LM_FILE:
+                raise CheckpointError(
+                    f"{folder}: a prepared folder has one LM: choose {lm_file} when you prepare it"
+                )
             return native.read(folder, only)
-        return replace(_read(folder, only).only(only), voices=voice_files(folder))
+        return replace(_read(folder, only, lm_file).only(only), voices=voice_files(folder))
     except OSError as error:
         raise CheckpointError(
             f"{error.filename or folder}: can't be read: {error.strerror}"
         ) from error
 
 
-def _read(folder: Path, only: Collection[str]) -> Parts:
+def _read(folder: Path, only: Collection[str], lm_file: str) -> Parts:
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder")
-    if (folder / "cosyvoice2.yaml").exists():
-        return _cosyvoice2(folder, with_lm="lm" in only)
+    for kind, yaml in YAML.items():
+        if (folder / yaml).exists():
+            return _cosyvoice(folder, kind, lm_file if "lm" in only else None)
+    if lm_file != LM_FILE:
+        raise CheckpointError(f"{folder}: only a CosyVoice folder has a choice of LMs: {lm_file}")
     for name, why in REFUSED.items():
         if (folder / name).exists():
             raise CheckpointError(f"{folder / name}: {why}")
@@ -75,29 +101,33 @@ def _read(folder: Path, only: Collection[str]) -> Parts:
         return _hugging_face_lm(folder)
     names = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
     raise CheckpointError(
-        f"{folder}: not a model folder. Expected cosyvoice2.yaml (CosyVoice2), flow.yaml "
+        f"{folder}: not a model folder. Expected cosyvoice2.yaml, cosyvoice3.yaml, flow.yaml "
         f"(Step-Audio2 token2wav), config.json with model.safetensors (the LM from Hugging Face) "
         f"or a folder written by `cosyserve prepare`; found {names}"
     )
 
 
-def _cosyvoice2(folder: Path, *, with_lm: bool) -> Parts:
-    reader = ConfigReader.of_yaml(folder / "cosyvoice2.yaml")
+def _cosyvoice(folder: Path, kind: LMKind, lm_file: str | None) -> Parts:
+    """CosyVoice2 or CosyVoice3; without the weights of its LM if that is None."""
+    reader = ConfigReader.of_yaml(folder / YAML[kind])
     text = folder / "CosyVoice-BlankEN"
-    tokenizer = read_tokenizer(text)
-    lm = qwen(text / "config.json", reader.size("llm.speech_token_size", 6561))
+    tokenizer = read_tokenizer(text, SPECIAL_TOKENS_OF[kind])
+    lm = qwen(text / "config.json", reader.size("llm.speech_token_size", 6561), kind)
     if tokenizer.vocab_size > lm.text_vocab:
         raise CheckpointError(
             f"{text / 'config.json'}: vocab_size {lm.text_vocab} is smaller than the "
             f"{tokenizer.vocab_size} ids of vocab.json and the special tokens"
         )
-    lm_states = {"lm": _lm_state(folder / "llm.pt", lm)} if with_lm else {}
+    lm_states = {"lm": _lm_state(folder / lm_file, lm)} if lm_file else {}
     with as_checkpoint_error(str(reader.file)):
-        estimator = unet(reader)
-    parts = _token2wav(folder, reader, estimator)
+        if kind == "cosyvoice3":
+            sizes = flow(reader, lookahead(reader), rotary_dit(reader))
+        else:
+            sizes = flow(reader, conformer(reader), unet(reader))
+    parts = _token2wav(folder, reader, sizes, kind)
     states = parts.states | lm_states
     with as_checkpoint_error(str(reader.file)):
-        config = replace(parts.config, name="cosyvoice2-0.5b", lm=lm)
+        config = replace(parts.config, name=f"{kind}-0.5b", lm=lm)
     return replace(parts, config=config, states=states, tokenizer=tokenizer)
 
 
@@ -114,15 +144,15 @@ def _lm_state(file: Path, lm: LMConfig) -> State:
 def _step_audio2(folder: Path) -> Parts:
     reader = ConfigReader.of_yaml(folder / "flow.yaml")
     with as_checkpoint_error(str(reader.file)):
-        estimator = dit(reader)
-    return _token2wav(folder, reader, estimator)
+        sizes = flow(reader, conformer(reader), dit(reader))
+    return _token2wav(folder, reader, sizes, "cosyvoice2")
 
 
-def _token2wav(folder: Path, reader: ConfigReader, estimator: UNetConfig | DiTConfig) -> Parts:
-    """Flow, vocoder, speech tokenizer and speaker encoder: the same files in both families."""
+def _token2wav(folder: Path, reader: ConfigReader, flow_sizes: FlowConfig, family: str) -> Parts:
+    """Flow, vocoder, speech tokenizer and speaker encoder: the same files in all families."""
     with as_checkpoint_error(str(reader.file)):
-        flow_sizes, vocoder_sizes = flow(reader, estimator), vocoder(reader)
-        config = ModelConfig(flow=flow_sizes, vocoder=vocoder_sizes)
+        vocoder_sizes = vocoder(reader, causal=family == "cosyvoice3")
+        config = ModelConfig(family=family, flow=flow_sizes, vocoder=vocoder_sizes)
         flow_shapes = keys.flow_shapes(flow_sizes)
         vocoder_shapes = keys.vocoder_shapes(vocoder_sizes)
     flow_state = read_state(folder / "flow.pt")
@@ -133,7 +163,10 @@ def _token2wav(folder: Path, reader: ConfigReader, estimator: UNetConfig | DiTCo
     check_finite(str(folder / "hift.pt"), hift)
     hift = keys.vocoder_state(hift)  # may divide by zero
     check_finite(str(folder / "hift.pt"), hift)
-    return _prompt_encoders(folder, Parts(config, {"flow": flow_state, "vocoder": hift}))
+    with as_checkpoint_error(str(folder / "flow.pt")):
+        flow_state = keys.flow_state(flow_sizes, flow_state)
+    states = {"flow": flow_state, "vocoder": hift}
+    return _prompt_encoders(folder, Parts(config, states))
 
 
 def _prompt_encoders(folder: Path, parts: Parts) -> Parts:
@@ -148,6 +181,8 @@ def _prompt_encoders(folder: Path, parts: Parts) -> Parts:
         require_file(file)
         with as_checkpoint_error(str(file)):
             sizes = read_sizes(file)
+            if file.name == TOKENIZER_V3:
+                sizes = replace(sizes, attn_norm_eps=1e-5)
             config = replace(config, **{part: sizes})
             encoder = load(file, sizes)
         if isinstance(encoder, TorchSpeechTokenizer | TorchSpeakerEncoder):
@@ -166,10 +201,11 @@ def _hugging_face_lm(folder: Path) -> Parts:
     file = folder / "model.safetensors"
     state = read_tensors(file)
     check(str(file), state, keys.hf_lm_shapes(lm, rows))
-    speech_bias = state["lm_head.bias"][keys.hf_speech_rows(lm)]  # the others are -inf
-    check_finite(str(file), state | {"lm_head.bias": speech_bias})
-    config = ModelConfig(name="cosyvoice2-0.5b", lm=lm)
-    return Parts(config, {"lm": keys.hf_lm_state(lm, state)}, tokenizer=read_tokenizer(folder))
+    ours = keys.hf_lm_state(lm, state)
+    check_finite(str(file), ours)  # the bias of all that is no speech may be -inf
+    config = ModelConfig(name=f"{lm.kind}-0.5b", family=lm.kind, lm=lm)
+    tokenizer = read_tokenizer(folder, SPECIAL_TOKENS_OF[lm.kind])
+    return Parts(config, {"lm": ours}, tokenizer=tokenizer)
 
 
 def hugging_face_sizes(folder: Path) -> tuple[LMConfig, int]:
@@ -183,8 +219,9 @@ def hugging_face_sizes(folder: Path) -> tuple[LMConfig, int]:
         )
     first, end, sos, task = (ids[name] for name in names)
     text_vocab = check_int(first, f"{source}: the id of <|s_0|>")
-    speech_tokens = check_int(end - first, f"{source}: the number of speech tokens")
-    table = qwen(folder / "config.json", speech_tokens)
+    kind: LMKind = "cosyvoice3" if sos < end else "cosyvoice2"
+    speech_tokens = check_int(min(sos, end) - first, f"{source}: the number of speech tokens")
+    table = qwen(folder / "config.json", speech_tokens, kind)
     rows, lm = table.text_vocab, replace(table, text_vocab=text_vocab)
     if (sos, task) != (lm.sos, lm.task) or rows < lm.vocab:
         raise CheckpointError(
@@ -194,7 +231,7 @@ def hugging_face_sizes(folder: Path) -> tuple[LMConfig, int]:
     return lm, rows
 
 
-def read_tokenizer(folder: Path) -> TextTokenizer:
+def read_tokenizer(folder: Path, special_tokens: Sequence[str] = SPECIAL_TOKENS) -> TextTokenizer:
     """The text tokenizer of a Qwen2 folder."""
     vocab, merges, both = (folder / n for n in ("vocab.json", "merges.txt", "tokenizer.json"))
     if both.exists() and not vocab.exists():
@@ -202,7 +239,7 @@ def read_tokenizer(folder: Path) -> TextTokenizer:
         return TextTokenizer.from_json(both)
     require_file(vocab)
     require_file(merges)
-    return TextTokenizer.from_vocabulary(vocab, merges)
+    return TextTokenizer.from_vocabulary(vocab, merges, special_tokens)
 
 
 def _added_ids(folder: Path) -> tuple[Path, dict[str, int]]:

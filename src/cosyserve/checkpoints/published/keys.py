@@ -1,6 +1,6 @@
 """The names and shapes of tensors in published checkpoints, what they become in ours, and back.
 
-The flow keeps its published names; the LM is laid out for speed (one table of ids,
+The flow keeps its published names where it can; the LM is laid out for speed (one table of ids,
 fused projections); the vocoder's weight norm is folded into plain weights.
 """
 
@@ -12,12 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from cosyserve.checkpoints.parts import Shapes, State, shapes
-from cosyserve.models.config import FlowConfig, LMConfig, VocoderConfig
+from cosyserve.errors import CheckpointError
+from cosyserve.models.config import (
+    FlowConfig,
+    LMConfig,
+    LookaheadConfig,
+    RotaryDiTConfig,
+    VocoderConfig,
+)
 from cosyserve.models.flow.flow import Flow
+from cosyserve.models.flow.rotary_dit import rotary_frequencies
 from cosyserve.models.vocoder.hift import HiFT
 
 QWEN = "llm.model.model."
 LM_HEAD = "llm.model.lm_head.weight"  # of the text model: never used for speech
+ROTARY = "decoder.estimator.rotary_embed.inv_freq"
 NORM_G, NORM_V = "parametrizations.weight.original0", "parametrizations.weight.original1"
 
 
@@ -85,35 +94,42 @@ def _published_qwen(config: LMConfig, state: Mapping[str, Tensor]) -> State:
 
 
 def lm_shapes(config: LMConfig) -> Shapes:
-    """llm.pt of a CosyVoice2 folder."""
+    """llm.pt of a CosyVoice folder."""
     hidden = config.hidden
-    return _qwen_shapes(config, QWEN) | {
+    published = _qwen_shapes(config, QWEN) | {
         f"{QWEN}embed_tokens.weight": (config.text_vocab, hidden),
         LM_HEAD: (config.text_vocab, hidden),
-        "llm_embedding.weight": (2, hidden),
         "speech_embedding.weight": (config.classes, hidden),
         "llm_decoder.weight": (config.classes, hidden),
-        "llm_decoder.bias": (config.classes,),
     }
+    if config.kind == "cosyvoice2":
+        published |= {"llm_embedding.weight": (2, hidden), "llm_decoder.bias": (config.classes,)}
+    return published
 
 
 def lm_state(config: LMConfig, state: Mapping[str, Tensor]) -> State:
     tables = (f"{QWEN}embed_tokens.weight", "speech_embedding.weight", "llm_embedding.weight")
+    head = state["llm_decoder.weight"]
     return _qwen_state(config, QWEN, state) | {
-        "embedding.weight": torch.cat([state[name] for name in tables]),
-        "head.weight": state["llm_decoder.weight"],
-        "head.bias": state["llm_decoder.bias"],
+        "embedding.weight": torch.cat([state[name] for name in tables if name in state]),
+        "head.weight": head,
+        "head.bias": state.get("llm_decoder.bias", _no_bias(head)),
     }
+
+
+def _no_bias(head: Tensor) -> Tensor:
+    """CosyVoice3's head has none, which a bias of zeros is, too."""
+    return head.new_zeros(len(head))
 
 
 def hf_lm_shapes(config: LMConfig, rows: int) -> Shapes:
     """model.safetensors of the Hugging Face form: text, speech and special ids in one table of
     `rows` rows (padded), and a head over all of them."""
-    return _qwen_shapes(config, "model.") | {
+    published = _qwen_shapes(config, "model.") | {
         "model.embed_tokens.weight": (rows, config.hidden),
         "lm_head.weight": (rows, config.hidden),
-        "lm_head.bias": (rows,),
     }
+    return published | ({"lm_head.bias": (rows,)} if config.kind == "cosyvoice2" else {})
 
 
 def hf_speech_rows(config: LMConfig) -> slice:
@@ -122,42 +138,69 @@ def hf_speech_rows(config: LMConfig) -> slice:
 
 def hf_lm_state(config: LMConfig, state: Mapping[str, Tensor]) -> State:
     speech = hf_speech_rows(config)
+    head, bias = state["lm_head.weight"][speech], state.get("lm_head.bias")
     return _qwen_state(config, "model.", state) | {
         "embedding.weight": state["model.embed_tokens.weight"][: config.vocab],
-        "head.weight": state["lm_head.weight"][speech],
-        "head.bias": state["lm_head.bias"][speech],
+        "head.weight": head,
+        "head.bias": _no_bias(head) if bias is None else bias[speech],
     }
 
 
 def published_hf_lm(config: LMConfig, text: int, rows: int, state: Mapping[str, Tensor]) -> State:
     """What `hf_lm_state` makes ours of: `text` rows of text, then speech and special ids, then
-    padding to `rows`. The head can say speech alone: all else has a bias of -inf."""
-    table, head, bias = state["embedding.weight"], state["head.weight"], state["head.bias"]
+    padding to `rows`.
+
+    CosyVoice2's head can say speech alone: all else has a bias of -inf. CosyVoice3's, which has no
+    bias, keeps the head that Qwen2 shares with its table of text.
+    """
+    table, head = state["embedding.weight"], state["head.weight"]
     speech = slice(text, text + config.classes)
     embedding, weight = table.new_zeros(rows, config.hidden), head.new_zeros(rows, config.hidden)
     embedding[:text] = table[:text]
-    embedding[text : speech.stop + 2] = table[config.text_vocab :]
+    embedding[text : text + config.vocab - config.text_vocab] = table[config.text_vocab :]
     weight[speech] = head
-    padded = bias.new_full((rows,), -torch.inf)
-    padded[speech] = bias
-    return _published_qwen(config, state) | {
+    theirs = _published_qwen(config, state) | {
         "model.embed_tokens.weight": embedding,
         "lm_head.weight": weight,
-        "lm_head.bias": padded,
     }
+    if config.kind == "cosyvoice3":
+        weight[:text] = table[:text]
+        return theirs
+    bias = state["head.bias"].new_full((rows,), -torch.inf)
+    bias[speech] = state["head.bias"]
+    return theirs | {"lm_head.bias": bias}
 
 
 def published_vllm_lm(config: LMConfig, state: Mapping[str, Tensor]) -> State:
     """The LM without its text: one table and one head over the speech classes."""
-    return _published_qwen(config, state) | {
+    theirs = _published_qwen(config, state) | {
         "model.embed_tokens.weight": state["embedding.weight"][hf_speech_rows(config)],
         "lm_head.weight": state["head.weight"],
-        "lm_head.bias": state["head.bias"],
     }
+    return theirs | ({"lm_head.bias": state["head.bias"]} if config.kind == "cosyvoice2" else {})
 
 
 def flow_shapes(config: FlowConfig) -> Shapes:
-    return shapes(Flow, config)
+    """flow.pt."""
+    published = {_published_flow_key(config, key): v for key, v in shapes(Flow, config).items()}
+    if isinstance(config.estimator, RotaryDiTConfig):
+        published[ROTARY] = (config.estimator.head_dim // 2,)
+    return published
+
+
+def flow_state(config: FlowConfig, state: Mapping[str, Tensor]) -> State:
+    """Its rotations are a formula of ours; a checkpoint with others can't be run."""
+    if isinstance(config.estimator, RotaryDiTConfig):
+        ours = rotary_frequencies(config.estimator.head_dim, state[ROTARY].device)
+        if not torch.allclose(state[ROTARY].float(), ours, rtol=1e-2):
+            raise CheckpointError(f"'{ROTARY}' are not those of CosyVoice3")
+    return {key: state[_published_flow_key(config, key)] for key in shapes(Flow, config)}
+
+
+def _published_flow_key(config: FlowConfig, key: str) -> str:
+    """CosyVoice3's flow has its encoder's only layer itself."""
+    alone = isinstance(config.encoder, LookaheadConfig)
+    return key.removeprefix("encoder.") if alone else key
 
 
 def without_prefix(state: State) -> State:

@@ -1,8 +1,8 @@
 """The speech LM in the forms that other runtimes read.
 
-`hf` is that of `cosyvoice2_llm`, which transformers, TensorRT-LLM, vLLM and SGLang read as a Qwen2
-whose vocabulary has names for speech tokens; `read` takes it back, bit for bit. `vllm` is what the
-original gives to vLLM: no text, for prompts that are embeddings.
+`hf` is that of `cosyvoice2_llm` and its successor, which transformers, TensorRT-LLM, vLLM, SGLang
+read as a Qwen2 whose vocabulary has names for speech tokens; `read` takes it back, bit for bit.
+`vllm` is what the original gives to vLLM: no text, for prompts that are embeddings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cosyserve.checkpoints.published import keys
 from cosyserve.contracts import Sampling
 from cosyserve.errors import CheckpointError
 from cosyserve.models.config import LMConfig
-from cosyserve.text import SPECIAL_TOKENS, TextTokenizer
+from cosyserve.text import TextTokenizer
 
 FORMS = ("hf", "vllm")
 PAD_ROWS = 128  # the table's rows are a multiple of it
@@ -45,6 +45,10 @@ def write_lm(parts: Parts, form: str, folder: Path, origin: str) -> None:
 
 def speech_names(lm: LMConfig) -> list[str]:
     """The names of the ids behind the text, in their order."""
+    if lm.kind == "cosyvoice3":
+        names = [f"<|s_{token}|>" for token in range(lm.classes)]
+        names[lm.speech_tokens : lm.fill + 1] = ["<|sos|>", "<|eos1|>", "<|task_id|>", "<|fill|>"]
+        return names
     speech = [f"<|s_{token}|>" for token in range(lm.speech_tokens)]
     return [*speech, "<|eos1|>", "<|eos2|>", "<|eos3|>", "<|sos|>", "<|task_id|>"]
 
@@ -71,18 +75,20 @@ def _write_hugging_face(
     if first > lm.text_vocab:
         raise CheckpointError(f"the tokenizer has {first} ids, the LM {lm.text_vocab} of text")
     end = first + lm.eos
-    rows = -(-(first + lm.classes + 2) // PAD_ROWS) * PAD_ROWS
+    rows = -(-(first + lm.vocab - lm.text_vocab) // PAD_ROWS) * PAD_ROWS
     save_state(keys.published_hf_lm(lm, first, rows, state), folder / "model.safetensors")
     config = _config(lm, rows, state) | {"eos_token_id": end}
     _write_json(folder / "config.json", {"architectures": ["Qwen2ForCausalLM"]} | config)
-    ends = {"eos_token_id": [end, end + 1, end + 2], "pad_token_id": end}
+    ends = {"eos_token_id": [first + id_ for id_ in lm.control], "pad_token_id": end}
     _write_json(folder / "generation_config.json", _generation(sampling) | ends)
 
 
 def _write_vllm(lm: LMConfig, state: State, sampling: Sampling, folder: Path) -> None:
     save_state(keys.published_vllm_lm(lm, state), folder / "model.safetensors")
     config = _config(lm, lm.classes, state)
-    _write_json(folder / "config.json", {"architectures": ["CosyVoice2ForCausalLM"]} | config)
+    # A head without a bias is one that vLLM knows.
+    name = "CosyVoice2ForCausalLM" if config["use_bias"] else "Qwen2ForCausalLM"
+    _write_json(folder / "config.json", {"architectures": [name]} | config)
     _write_json(folder / "generation_config.json", _generation(sampling))
 
 
@@ -98,12 +104,12 @@ def _write_tokenizer(tokenizer: TextTokenizer, names: list[str], folder: Path) -
     bpe.add_tokens([AddedToken(name, normalized=False) for name in names])
     bpe.save(str(folder / "tokenizer.json"))
     ids = bpe.get_vocab()
-    added = {name: ids[name] for name in (*SPECIAL_TOKENS, *names)}
+    added = {name: ids[name] for name in (*tokenizer.special_tokens, *names)}
     first: int = added[names[0]]
     if [added[name] for name in names] != list(range(first, first + len(names))):
         raise CheckpointError("the tokenizer has speech tokens of its own, out of order")
     _write_json(folder / "added_tokens.json", added)
-    end_of_text, *others = SPECIAL_TOKENS
+    end_of_text, *others = tokenizer.special_tokens
     special = {"eos_token": end_of_text, "pad_token": end_of_text}
     special_map = special | {"additional_special_tokens": others}
     _write_json(folder / "special_tokens_map.json", special_map)
@@ -114,7 +120,7 @@ def _write_tokenizer(tokenizer: TextTokenizer, names: list[str], folder: Path) -
             "normalized": False,
             "rstrip": False,
             "single_word": False,
-            "special": name in SPECIAL_TOKENS,
+            "special": name in tokenizer.special_tokens,
         }
         for name, id_ in added.items()
     }
@@ -151,7 +157,7 @@ def _config(lm: LMConfig, rows: int, state: State) -> dict[str, Any]:
         "attention_dropout": 0.0,
         "vocab_size": rows,
         "tie_word_embeddings": False,
-        "use_bias": True,  # of the head, which a Qwen2 of text lacks
+        "use_bias": lm.kind == "cosyvoice2",  # of the head: a Qwen2 of text has none
         "use_cache": True,
         # Whose form this is: without it, transformers 5 warns of the tokenizer of another family.
         "transformers_version": "4.51.3",

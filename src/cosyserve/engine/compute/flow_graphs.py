@@ -74,7 +74,7 @@ class FlowGraphs:
             for count in rows
             if count * size <= max_tokens and FRAMES_PER_TOKEN * size <= flow.config.max_frames
         ]
-        device = flow.encoder_proj.weight.device
+        device = flow.weight.device
         times, strides = zip(*schedule(flow.config.steps), strict=True)
         with queue.use():
             self._times = torch.tensor(times, device=device)
@@ -203,7 +203,7 @@ class FlowGraphs:
         self._at.add_(1).remainder_(flow.config.steps)
 
     def _buffers_of(self, rows: int, size: int) -> Buffers:
-        config, dtype = self.flow.config, self.flow.encoder_proj.weight.dtype
+        config, dtype = self.flow.config, self.flow.weight.dtype
         frames, both = FRAMES_PER_TOKEN * size, 2 * rows if config.guidance else rows
 
         def buffer(name: str, *shape: int, dtype: torch.dtype = dtype) -> Tensor:

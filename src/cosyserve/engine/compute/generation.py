@@ -11,6 +11,8 @@ from cosyserve.errors import CosyError
 from cosyserve.models.config import LMConfig
 from cosyserve.models.lm.bistream import Bistream
 
+MAX_SILENCE = 5  # tokens in a row, of a model that is told which are silent
+
 
 class WholeText:
     """A text that is known from the start; the same interface as `Bistream`."""
@@ -18,21 +20,20 @@ class WholeText:
     forced: int | None = None
 
     def __init__(self, config: LMConfig, prompt: Sequence[int], min_tokens: int) -> None:
-        """`prompt`: all that leads the speech, in the LM's vocabulary; the end is not drawn before
+        """`prompt`: all that leads the speech, in the LM's vocabulary; no end is drawn before
         `min_tokens`."""
         self.config = config
         self.min_tokens = min_tokens
         self.finished = False
         self._input = list(prompt)
         # Ids that mean something only while text arrives would end the speech in its middle.
-        never = (i for i in range(config.speech_tokens, config.classes) if i != config.eos)
-        self.forbidden = tuple(never)
+        self.forbidden = tuple(i for i in config.control if i not in config.stops)
 
     def feed(self) -> list[int] | None:
         return None if self.finished else self._input
 
     def take(self, token: int) -> bool:
-        if token == self.config.eos:
+        if token in self.config.stops:
             self.finished = True
             return False
         self._input = [self.config.text_vocab + token]
@@ -54,6 +55,8 @@ class Generation:
     finish: FinishReason | None = None
     log_probs: list[float] | None = None  # of the tokens, where they are wanted
     request: LMRequest | None = None  # that it was made of; None: its text still arrives
+    dropped: int = 0  # tokens of silence that nobody hears
+    _silence: int = 0  # tokens of it, the newest in a row
     error: CosyError | None = None  # why an LM elsewhere could not go on
 
     @classmethod
@@ -85,8 +88,16 @@ class Generation:
     def take(self, token: int) -> None:
         self.drawn.append(token)
         if self.text.take(token):
-            self.tokens.append(token)
+            self._hear(token)
         if self.text.finished:
             self.finish = "stop"
-        elif len(self.tokens) >= self.max_tokens:
+        elif len(self.tokens) + self.dropped >= self.max_tokens:
             self.finish = "length"
+
+    def _hear(self, token: int) -> None:
+        """Of a long silence only the first tokens are heard; the LM remembers all of it."""
+        self._silence = self._silence + 1 if token in self.text.config.silent else 0
+        if self._silence > MAX_SILENCE:
+            self.dropped += 1
+        else:
+            self.tokens.append(token)

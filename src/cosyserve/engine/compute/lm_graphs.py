@@ -18,7 +18,7 @@ from cosyserve.engine.compute.device_queue import CapturedGraphs, DeviceQueue
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.limits import SEED_MASK
 from cosyserve.models.fused import fused_lm
-from cosyserve.models.lm.draw import ACTIVE, FLOATS, INTS, LENGTH, TOKEN, draw
+from cosyserve.models.lm.draw import ACTIVE, FLOATS, INTS, LENGTH, TOKEN, draw, forbidden_bits
 from cosyserve.models.lm.lm import KVCache, SpeechLM
 
 MAX_TOP_K = 64  # the top_k that captured steps allow; others are computed step by step
@@ -76,8 +76,8 @@ class LMGraphs:
     def place(self, slot: int, row: Generation, token: int, *, active: bool) -> None:
         """Writes all that a step has to know of a row, `token` being the id that is fed next. A row
         that is not active is computed with others, but does not go on."""
-        text, rules, config = row.text, row.sampling, self.lm.config
-        forbidden = sum(1 << (i - config.speech_tokens) for i in text.forbidden)
+        text, rules = row.text, row.sampling
+        forbidden = forbidden_bits(self.lm.config, text.forbidden)
         history = [-1] * MAX_WINDOW
         for number in range(max(0, len(row.drawn) - MAX_WINDOW), len(row.drawn)):
             history[number % MAX_WINDOW] = row.drawn[number]

@@ -93,7 +93,7 @@ class Token2Wav:
         """`rows`: rising numbers of streams that static shapes have room for; `static`: as of
         `DeviceQueue`."""
         self.flow, self.vocoder, self.hop = flow, vocoder, hop
-        device = flow.encoder_proj.weight.device
+        device = flow.weight.device
         self._voices = DeviceQueue(device)
         soon = _Pipeline(flow, vocoder, DeviceQueue(device, SOON, static=static), rows)
         on_gpu = device.type == "cuda"
@@ -182,13 +182,13 @@ class Token2Wav:
             for urgent in (True, False):
                 self.start([begun], [said], [True], urgent=urgent).get()
         except CosyError as error:
-            kind = str(self.flow.encoder_proj.weight.dtype).removeprefix("torch.")
+            kind = str(self.flow.weight.dtype).removeprefix("torch.")
             raise CheckpointError(f"in {kind} {error}; or use --dtype float32") from error
 
     def _prompt(self, voice: Voice, with_prompt: bool) -> FlowPrompt:
         start = voice.flow_start if with_prompt else len(voice.speech_tokens)
         frames = start * len(voice.mel) // max(1, len(voice.speech_tokens))
-        like = self.flow.encoder_proj.weight
+        like = self.flow.weight
         return FlowPrompt(
             torch.from_numpy(voice.speech_tokens[start:].astype(np.int64)).to(like.device),
             torch.from_numpy(voice.mel[frames:]).to(like),
@@ -261,7 +261,7 @@ class _Pipeline:
             if final is not None:
                 return self._flow.advance(flows, tokens, final)
             return list(zip(self._flow.whole(prompts, tokens), flows, strict=True))
-        device = self.flow.encoder_proj.weight.device
+        device = self.flow.weight.device
         ids = [torch.tensor(row, device=device) for row in tokens]
         if final is not None:
             return self.flow.advance(flows, ids, final)

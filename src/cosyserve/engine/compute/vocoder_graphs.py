@@ -19,7 +19,6 @@ from cosyserve.models.vocoder.stream import (
     Voiced,
     Windows,
     emit,
-    known,
     voice,
     window,
 )
@@ -63,13 +62,13 @@ class VocoderGraphs:
         assert shape is not None
         windows, counts, voiced = self._buffers[shape]
         rest = [1] * (shape[0] - len(frames))  # dummy rows
-        settled = [known(state) for state in states]
+        settled = [len(state.f0) for state in states]
         columns = sizes, settled, [s.start for s in states], [s.seed for s in states]
         self.queue.write(counts, [column + rest for column in columns])
         windows.mel.zero_()
         for index, (state, mel) in enumerate(zip(states, frames, strict=True)):
             windows.mel[index, :, : mel.shape[1]].copy_(mel)
-            windows.f0[index, : settled[index]].copy_(state.f0[: settled[index]])
+            windows.f0[index, : settled[index]].copy_(state.f0)
             windows.phase[index].copy_(state.phase)
         self._graphs.run(shape)
         # The f0 of a window outlives the next call in this queue.

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from cosyserve.backends.protocols import LMRequest
 from cosyserve.contracts import FRAMES_PER_TOKEN, Mode, SpeechRequest
 from cosyserve.engine.compute.limits import MAX_POSITIONS
 from cosyserve.errors import CosyError, InputError
 from cosyserve.models.config import LMConfig, ModelConfig
-from cosyserve.text import TextTokenizer, segments, spoken_text
+from cosyserve.text import END_OF_PROMPT, TextTokenizer, segments, spoken_text
 from cosyserve.text.numbers import Reader
 
-END_OF_PROMPT = "<|endofprompt|>"
 SEGMENT_SEEDS = 0x9E3779B9
 RETRY_SEEDS = 0x5851F42D4C957F2D
 
@@ -43,7 +43,8 @@ def lm_tasks(
 ) -> list[LMTask]:
     """A task per segment; none where there is nothing to say."""
     assert config.lm
-    lead, speech = prompt(request, tokenizer, config.lm.text_vocab, read)
+    led = prompt(request, config.lm, tokenizer, text, read)
+    lead, speech = (*led.prefix, *led.text), led.speech
     max_tokens = max_speech_tokens(config, request)
     parts = segments(
         text, tokenizer.length, normalize=request.normalize, language=request.language, read=read
@@ -81,19 +82,43 @@ def _lengths(config: LMConfig, text_tokens: int, limit: int) -> tuple[int, int]:
     return min_tokens, max_tokens
 
 
+class Prompt(NamedTuple):
+    """What leads the LM: text ids up to <|endofprompt|> where it must begin with such, other text
+    ids, speech tokens."""
+
+    prefix: list[int]
+    text: list[int]
+    speech: list[int]
+
+
 def prompt(
-    request: SpeechRequest, tokenizer: TextTokenizer, vocabulary: int, read: Reader
-) -> tuple[list[int], list[int]]:
-    """Text ids and speech tokens that lead the LM."""
-    if request.mode is Mode.ZERO_SHOT:
-        text = spoken_text(request.voice.prompt_text, read=read)
-        return encode(tokenizer, text, vocabulary), request.voice.speech_tokens.tolist()
+    request: SpeechRequest, config: LMConfig, tokenizer: TextTokenizer, text: str, read: Reader
+) -> Prompt:
+    """How the LM is led to say `text`, which may already begin with what others lack."""
     if request.mode is Mode.INSTRUCT:
-        instruction = request.instruction.strip()
-        if not instruction.endswith(END_OF_PROMPT):
-            instruction += END_OF_PROMPT
-        return encode(tokenizer, instruction, vocabulary), []
-    return [], []
+        ids = encode(tokenizer, _instruction(request, config.preamble), config.text_vocab)
+        return Prompt(ids, [], []) if config.preamble else Prompt([], ids, [])
+    transcript, speech = "", []
+    if request.mode is Mode.ZERO_SHOT:
+        transcript = spoken_text(request.voice.prompt_text, read=read)
+        speech = request.voice.speech_tokens.tolist()
+    prefix = ""
+    if config.preamble and END_OF_PROMPT not in text:
+        prefix, _, rest = transcript.rpartition(END_OF_PROMPT)
+        prefix, transcript = (prefix or config.preamble) + END_OF_PROMPT, rest
+    return Prompt(
+        encode(tokenizer, prefix, config.text_vocab),
+        encode(tokenizer, transcript, config.text_vocab),
+        speech,
+    )
+
+
+def _instruction(request: SpeechRequest, preamble: str) -> str:
+    """The instruction as the LM has learnt to read one."""
+    instruction = request.instruction.strip()
+    if not instruction.startswith(preamble):
+        instruction = f"{preamble} {instruction}"
+    return instruction if instruction.endswith(END_OF_PROMPT) else instruction + END_OF_PROMPT
 
 
 def encode(tokenizer: TextTokenizer, text: str, vocabulary: int) -> list[int]:

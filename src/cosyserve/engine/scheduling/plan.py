@@ -82,14 +82,14 @@ def _whole_text(
 
 def _arriving_text(model: Model, request: SpeechRequest, read: Reader) -> PlannedUtterance:
     lm, tokenizer = model.need_lm()
-    lead, speech = prompt(request, tokenizer, lm.config.text_vocab, read)
-    taken = len(lead) + len(speech) + ARRIVING_TOKENS + ARRIVING_TOKENS // TEXT_RUN + TEXT_RUN
+    led = prompt(request, lm.config, tokenizer, "", read)
+    taken = sum(map(len, led)) + ARRIVING_TOKENS + ARRIVING_TOKENS // TEXT_RUN + TEXT_RUN
     max_tokens = min(max_speech_tokens(model.config, request), MAX_POSITIONS - taken)
     if max_tokens <= 0:
         raise InputError("the voice leaves no room for text: use a shorter recording")
     return PlannedUtterance(
         lambda attempt: Generation(
-            text=Bistream(lm.config, lead, speech),
+            text=Bistream(lm.config, led.text, led.speech, led.prefix),
             seed=request.seed,
             sampling=request.sampling or model.config.sampling,
             max_tokens=max_tokens,

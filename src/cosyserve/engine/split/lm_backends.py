@@ -16,6 +16,7 @@ from cosyserve.contracts import LLMSampling
 from cosyserve.engine.compute.profile import CPU_SLOTS
 from cosyserve.engine.split.lm_service import LMService
 from cosyserve.errors import CheckpointError, InputError
+from cosyserve.models.config import LMConfig
 
 if TYPE_CHECKING:
     from cosyserve.backends.openai_llm import OpenAILLM
@@ -53,6 +54,7 @@ def open_lm(
         raise InputError(f"unknown backend {name!r:.40}: use {', '.join(get_args(LMName))}")
     folder = Path(model)
     sizes, _ = hugging_face_sizes(folder)
+    _require_cosyvoice2(sizes, str(folder))
     vocabulary = Vocabulary(sizes.text_vocab, sizes.speech_tokens)
     if name == "hf":
         from cosyserve.backends.hugging_face import HuggingFaceLM
@@ -74,9 +76,18 @@ def open_llm_server(server: LLMServer, model: Model) -> OpenAILLM:
     from cosyserve.backends.openai_llm import OpenAILLM  # its HTTP library takes its time
 
     config, tokenizer = model.need_text_side()
+    _require_cosyvoice2(config, f"model '{model.config.name}'")
     if config.speech_tokens != server.vocabulary.speech:
         raise CheckpointError(
             f"model '{model.config.name}' has {config.speech_tokens} speech tokens, the LM of an "
             f"LLM server {server.vocabulary.speech}: use a CosyVoice2 model"
         )
     return OpenAILLM(server, partial(tokenizer.decode, skip_special=False))
+
+
+def _require_cosyvoice2(config: LMConfig, origin: str) -> None:
+    if config.kind != "cosyvoice2":
+        raise CheckpointError(
+            f"{origin} is a CosyVoice3 LM, which other runtimes can't run for cosyserve yet: use "
+            "the LM of its own folder"
+        )

@@ -1,4 +1,4 @@
-"""S3 speech tokenizer v2: a 128-bin log-mel spectrogram becomes 25 codes per second.
+"""S3 speech tokenizer v2 and v3: a 128-bin log-mel spectrogram becomes 25 codes per second.
 
 It takes features that are already computed.
 """
@@ -81,7 +81,7 @@ class S3Block(nn.Module):
     def __init__(self, config: S3Config) -> None:
         super().__init__()
         self.attn = MemoryAttention(config)
-        self.attn_ln = nn.LayerNorm(config.state, eps=1e-6)
+        self.attn_ln = nn.LayerNorm(config.state, eps=config.attn_norm_eps)
         self.mlp = nn.Sequential(
             nn.Linear(config.state, 4 * config.state),
             nn.GELU(),

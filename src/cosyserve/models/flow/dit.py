@@ -47,12 +47,20 @@ class DiTAttention(nn.Module):
             linear(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for linear in (self.to_q, self.to_k, self.to_v)
         )
-        q, k = self.q_norm(q), self.k_norm(k)
-        if past is not None:
-            old_k, old_v = past.chunk(2, dim=-1)
-            k, v = torch.cat((old_k, k), dim=2), torch.cat((old_v, v), dim=2)
-        y = F.scaled_dot_product_attention(q, k, v, bias)
-        return self.proj(y.transpose(1, 2).flatten(2)), (k, v)
+        y, keys_values = attend(self.q_norm(q), self.k_norm(k), v, bias, past)
+        return self.proj(y), keys_values
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, past: Tensor | None
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """q, k, v [B, heads, T, D], past [B, heads, t, 2 * D] -> [B, T, heads * D] and all keys and
+    values, those of `past` first."""
+    if past is not None:
+        old_k, old_v = past.chunk(2, dim=-1)
+        k, v = torch.cat((old_k, k), dim=2), torch.cat((old_v, v), dim=2)
+    y = F.scaled_dot_product_attention(q, k, v, bias)
+    return y.transpose(1, 2).flatten(2), (k, v)
 
 
 class DiTConvBlock(nn.Module):
@@ -172,7 +180,10 @@ class DiT(nn.Module):
         bias: Tensor | None,
         cache: DiTCache | None,
     ) -> tuple[Tensor, list[Tensor], list[tuple[Tensor, Tensor]]]:
-        time = self.t_embedder.mlp(self._sinusoid(t).to(x.dtype))  # type: ignore[operator]
+        half = self.config.frequency_size // 2
+        angle = time_angles(t, half, half)
+        time = torch.cat((angle.cos(), angle.sin()), dim=-1).to(x.dtype)
+        time = self.t_embedder.mlp(time)  # type: ignore[operator]
         x = torch.cat((x, mu, speaker[..., None].expand_as(x), prompt), dim=1)
         x = self.in_proj(x.transpose(1, 2))
         blank = x.new_zeros(len(x), 2 * self.config.hidden, 2)
@@ -189,8 +200,8 @@ class DiT(nn.Module):
             attention.append(keys_values)
         return self.final_layer(x, time).transpose(1, 2), conv, attention
 
-    def _sinusoid(self, t: Tensor) -> Tensor:
-        half = self.config.frequency_size // 2
-        index = torch.arange(half, device=t.device)
-        angle = 1000.0 * t.float()[:, None] * torch.exp(index * (-math.log(10000.0) / half))
-        return torch.cat((angle.cos(), angle.sin()), dim=-1)
+
+def time_angles(t: Tensor, frequencies: int, span: int) -> Tensor:
+    """t [B] -> [B, frequencies], each frequency 10000 ** (1 / span) below the one before."""
+    index = torch.arange(frequencies, device=t.device)
+    return 1000.0 * t.float()[:, None] * torch.exp(index * (-math.log(10000.0) / span))

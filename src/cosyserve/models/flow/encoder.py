@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.config import EncoderConfig
+from cosyserve.models.flow.lookahead import PreLookahead
 from cosyserve.models.flow.masks import attention_bias, valid
 
 
@@ -38,22 +39,6 @@ class Embed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(x) * math.sqrt(x.shape[-1])
-
-
-class PreLookahead(nn.Module):
-    """Lets each token see `lookahead` tokens to its right."""
-
-    def __init__(self, size: int, lookahead: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv1d(size, size, lookahead + 1)
-        self.conv2 = nn.Conv1d(size, size, 3)
-
-    def forward(self, x: Tensor, context: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
-        """x [B, T, D], context [B, lookahead, D], left [B, D, 2] -> [B, T, D], the next left."""
-        y = torch.cat((x, context), dim=1).transpose(1, 2)
-        y = F.leaky_relu(self.conv1(y))
-        y = torch.cat((left, y), dim=2)
-        return x + self.conv2(y).transpose(1, 2), y[:, :, -2:]
 
 
 class Upsample(nn.Module):
@@ -153,7 +138,7 @@ class UpsamplingConformer(nn.Module):
         super().__init__()
         self.config = config
         self.embed = Embed(config.size)
-        self.pre_lookahead_layer = PreLookahead(config.size, config.lookahead)
+        self.pre_lookahead_layer = PreLookahead(config.size, config.size, config.lookahead)
         self.encoders = nn.ModuleList(ConformerBlock(config) for _ in range(config.blocks))
         self.up_layer = Upsample(config.size)
         self.up_embed = Embed(config.size)

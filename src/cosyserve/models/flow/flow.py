@@ -1,7 +1,7 @@
 """From speech tokens to mel frames: whole rows in a batch, or chunk by chunk with state passed in.
 
-A streamed U-Net flow is computed anew over all tokens so far (exact on the chunk grid); a
-streamed DiT flow keeps caches.
+A streamed flow with a chunk mask (CosyVoice2's U-Net, CosyVoice3's DiT) is computed anew over all
+tokens so far, which is exact on the chunk grid; Step-Audio2's DiT keeps caches.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from torch import Tensor, nn
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.errors import InputError
-from cosyserve.models.config import DiTConfig, FlowConfig
+from cosyserve.models.config import DiTConfig, FlowConfig, LookaheadConfig, RotaryDiTConfig
 from cosyserve.models.flow.cfm import Velocity, fixed_noise, solve
 from cosyserve.models.flow.dit import DiT, DiTCache
 from cosyserve.models.flow.encoder import EncoderCache, UpsamplingConformer
+from cosyserve.models.flow.lookahead import LookaheadEncoder
 from cosyserve.models.flow.masks import attention_bias, valid
+from cosyserve.models.flow.rotary_dit import RotaryDiT
 from cosyserve.models.flow.unet import UNet
 
+Estimator = UNet | DiT | RotaryDiT
 # As `UpsamplingConformer.forward`.
 WholeRows = Callable[[Tensor, Tensor, Tensor | None, int, bool], Tensor]
 
@@ -70,6 +73,15 @@ class FlowBatch:
     speaker: Tensor  # [B, E]
 
 
+def _estimator(config: FlowConfig) -> Estimator:
+    estimator = config.estimator
+    if isinstance(estimator, DiTConfig):
+        return DiT(estimator, config.mel)
+    if isinstance(estimator, RotaryDiTConfig):
+        return RotaryDiT(estimator, config.mel)
+    return UNet(estimator, config.mel)
+
+
 class Flow(nn.Module):
     def __init__(self, config: FlowConfig) -> None:
         super().__init__()
@@ -77,20 +89,25 @@ class Flow(nn.Module):
         size = config.encoder.size
         self.input_embedding = nn.Embedding(config.speech_tokens, size)
         self.spk_embed_affine_layer = nn.Linear(config.speaker, config.mel)
-        self.encoder = UpsamplingConformer(config.encoder)
-        self.encoder_proj = nn.Linear(size, config.mel)
-        estimator: UNet | DiT
-        if isinstance(config.estimator, DiTConfig):
-            estimator = DiT(config.estimator, config.mel)
+        self.encoder: UpsamplingConformer | LookaheadEncoder
+        self.encoder_proj: nn.Linear | nn.Identity
+        if isinstance(config.encoder, LookaheadConfig):
+            self.encoder, self.encoder_proj = LookaheadEncoder(config.encoder), nn.Identity()
         else:
-            estimator = UNet(config.estimator, config.mel)
-        self.decoder = nn.ModuleDict({"estimator": estimator})
+            self.encoder = UpsamplingConformer(config.encoder)
+            self.encoder_proj = nn.Linear(size, config.mel)
+        self.decoder = nn.ModuleDict({"estimator": _estimator(config)})
 
     @property
-    def estimator(self) -> UNet | DiT:
+    def estimator(self) -> Estimator:
         estimator = self.decoder["estimator"]
-        assert isinstance(estimator, UNet | DiT)
+        assert isinstance(estimator, Estimator)
         return estimator
+
+    @property
+    def weight(self) -> Tensor:
+        """One of the weights: all are on its device, of its type."""
+        return self.spk_embed_affine_layer.weight
 
     @property
     def lookahead(self) -> int:
@@ -121,9 +138,7 @@ class Flow(nn.Module):
         if inside is not None:
             inside = inside.repeat_interleave(FRAMES_PER_TOKEN, dim=1)
             inside = torch.cat((inside, inside)) if self.config.guidance else inside
-        return attention_bias(
-            inside, FRAMES_PER_TOKEN * batch.size, chunk, self.encoder_proj.weight
-        )
+        return attention_bias(inside, FRAMES_PER_TOKEN * batch.size, chunk, self.weight)
 
     def conditions(
         self, batch: FlowBatch, streaming: bool, encoder: WholeRows | None = None
@@ -221,6 +236,7 @@ class Flow(nn.Module):
         """
         estimator = self.estimator
         assert isinstance(estimator, DiT)
+        assert isinstance(self.encoder, UpsamplingConformer)
         x, encoder = self.encoder.extend(
             self.input_embedding(tokens[None]), cache.encoder if cache else None, last
         )

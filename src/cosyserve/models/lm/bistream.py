@@ -20,15 +20,21 @@ class Bistream:
     min_tokens = 0  # before the end id is allowed: how much text will come is not known
 
     def __init__(
-        self, config: LMConfig, prompt_text: Sequence[int], prompt_speech: Sequence[int]
+        self,
+        config: LMConfig,
+        prompt_text: Sequence[int],
+        prompt_speech: Sequence[int],
+        prefix: Sequence[int] = (),
     ) -> None:
+        """`prefix`: text ids that are fed once, in front of all others."""
         self.config = config
         self.generated: list[int] = []  # fills included
         self._arrived: deque[int] = deque()
         self._ended = False
         self._speaking = False  # whether `_input` is to be fed and an id to be drawn
         self._last = False  # whether all of the text was fed
-        self._input = [config.sos]
+        self._started = False  # whether text was fed behind the prefix
+        self._input = [config.sos, *prefix]
         self._text = list(prompt_text)
         self._speech = [config.text_vocab + token for token in prompt_speech]
         self._next_fill = (len(prompt_speech) // SPEECH_RUN + 1) * SPEECH_RUN - len(prompt_speech)
@@ -57,9 +63,8 @@ class Bistream:
     @property
     def forbidden(self) -> tuple[int, ...]:
         """Ids that must not be sampled now."""
-        eos, fill = self.config.eos, self.config.fill
-        others = range(eos + 1, self.config.classes)
-        return tuple(i for i in others if i != fill) + ((fill,) if self._last else (eos,))
+        allowed = self.config.eos if self._last else self.config.fill
+        return tuple(i for i in self.config.control if i != allowed)
 
     def take(self, token: int) -> bool:
         """The id that was drawn (or forced). True: it is speech."""
@@ -79,14 +84,16 @@ class Bistream:
     def _read(self, text: int) -> None:
         self._text.append(text)
         while self._speech and len(self._text) >= TEXT_RUN:
+            self._started = True
             self._input += self._text[:TEXT_RUN] + self._speech[:SPEECH_RUN]
             del self._text[:TEXT_RUN], self._speech[:SPEECH_RUN]
         if self._speech:
             return
         filled = bool(self.generated) and self.generated[-1] == self.config.fill
-        if filled or self._input == [self.config.sos]:
+        if filled or not self._started:
             if len(self._text) < TEXT_RUN:
                 return
+            self._started = True
             self._input = ([] if filled else self._input) + self._text[:TEXT_RUN]
             del self._text[:TEXT_RUN]
         self._speaking = True

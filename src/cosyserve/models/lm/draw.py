@@ -6,6 +6,8 @@ Lines stay on the device, so that one draw follows the other without waiting for
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -16,12 +18,13 @@ from cosyserve.models.randomness import uniform
 
 # Columns of a line's integers: the id that is fed next (of the LM's vocabulary), positions in the
 # cache, seed, number of the draw, whether the row goes on (1) or is only computed beside others
-# (0), draws before the end id is allowed, rules of sampling, a bit for each forbidden id behind
-# the speech tokens, and the ids drawn last: draw n at n % MAX_WINDOW.
+# (0), draws before an end is allowed, rules of sampling, a bit for each forbidden id behind the
+# speech tokens (from OTHERS on they share one), and the ids drawn last: draw n at n % MAX_WINDOW.
 TOKEN, LENGTH, SEED, STEP, ACTIVE, MIN_TOKENS, TOP_K, WINDOW, FORBIDDEN, HISTORY = range(10)
 INTS = HISTORY + MAX_WINDOW
 TOP_P, MAX_REPEATS = range(2)
 FLOATS = 2
+OTHERS = 4
 
 
 def draw(logits: Tensor, ints: Tensor, floats: Tensor, config: LMConfig, max_top_k: int) -> Tensor:
@@ -34,9 +37,10 @@ def draw(logits: Tensor, ints: Tensor, floats: Tensor, config: LMConfig, max_top
     seeds, steps, history = ints[:, SEED], ints[:, STEP], ints[:, HISTORY:]
     newest_last = (steps[:, None] + torch.arange(MAX_WINDOW, device=device)) % MAX_WINDOW
     forbidden = torch.zeros_like(logits, dtype=torch.bool)
-    special = torch.arange(config.classes - config.speech_tokens, device=device)
-    forbidden[:, config.speech_tokens :] = (ints[:, FORBIDDEN, None] >> special & 1).bool()
-    forbidden[:, config.eos] |= steps < ints[:, MIN_TOKENS]
+    bit = torch.arange(len(config.control), device=device).clamp(max=OTHERS)
+    never = (ints[:, FORBIDDEN, None] >> bit & 1).bool()
+    early = (steps < ints[:, MIN_TOKENS])[:, None]
+    forbidden[:, config.speech_tokens :] = never | early
     rules = Rules(floats[:, TOP_P], ints[:, TOP_K], ints[:, WINDOW], floats[:, MAX_REPEATS])
     u1, u2 = uniform(seeds, steps, 0), uniform(seeds, steps, 1)
     ids = sample(logits, history.gather(1, newest_last), u1, u2, forbidden, rules, max_top_k).ids
@@ -48,3 +52,11 @@ def draw(logits: Tensor, ints: Tensor, floats: Tensor, config: LMConfig, max_top
     ints[:, TOKEN] = torch.where(active, config.text_vocab + ids, ints[:, TOKEN])
     ints[:, STEP] += ints[:, ACTIVE]
     return torch.stack((torch.where(sane, ids, -1).double(), score.double()), dim=1)
+
+
+def forbidden_bits(config: LMConfig, forbidden: Iterable[int]) -> int:
+    """What a line says of forbidden control ids; those from OTHERS on are all forbidden or none."""
+    bits = 0
+    for id_ in forbidden:
+        bits |= 1 << min(id_ - config.speech_tokens, OTHERS)
+    return bits

@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cosyserve.models.vocoder.hift import HiFT, ResBlock, Snake, cut
+from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.models.vocoder.kernels.convolution import Activation, Ends, Taps, convolve
 from cosyserve.models.vocoder.kernels.excitation import excite
+from cosyserve.models.vocoder.layers import ResBlock, Snake, cut
 
 ALIGNED = 8  # channels that are read at once
 

@@ -10,63 +10,68 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.config import VocoderConfig
+from cosyserve.models.randomness import normal, uniform
+from cosyserve.models.vocoder.layers import (
+    F0_AHEAD,
+    PRE_AHEAD,
+    CausalConv1d,
+    F0Predictor,
+    ResBlock,
+    convolution,
+    cut,
+    downsample,
+    upsample,
+)
 
 
-class F0Predictor(nn.Module):
-    def __init__(self, config: VocoderConfig) -> None:
-        super().__init__()
-        sizes = [config.mel] + [config.f0_channels] * 5
-        self.condnet = nn.ModuleDict(
-            {str(2 * i): nn.Conv1d(a, b, 3, padding=1) for i, (a, b) in enumerate(pairwise(sizes))}
+class Margins(NamedTuple):
+    """Frames around those of a stream that are vocoded for good."""
+
+    left: int  # context in front of the first emitted sample
+    held: int  # not emitted until more is known
+    fade: int  # of the held ones: the first, from which the next chunk's are faded
+    f0: int  # whose f0 is not final at the end of a chunk
+
+
+MARGINS = Margins(left=20, held=8, fade=2, f0=5)
+
+
+def _causal_margins(config: VocoderConfig) -> Margins:
+    """What a causal vocoder sees, all of it: chunks then equal the whole, and nothing is faded."""
+    total = math.prod(config.upsample_rates)
+    overlap = config.n_fft // config.hop
+    reach = overlap + 7  # positions of the STFT, from a sample back to the last stage
+    furthest = reach
+    scale = 1
+    stages = list(
+        zip(
+            config.upsample_rates,
+            config.upsample_kernels,
+            config.source_kernels,
+            config.source_dilations,
+            strict=True,
         )
-        self.classifier = nn.Linear(config.f0_channels, 1)
-
-    def forward(self, mel: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """[B, mel, T] -> f0 in Hz [B, T], zero behind a row's end."""
-        x = mel
-        for conv in self.condnet.values():
-            x = F.elu(conv(cut(x, lengths, 1)))
-        f0 = self.classifier(x.transpose(1, 2)).abs().transpose(1, 2)
-        return cut(f0, lengths, 1)[:, 0]
-
-
-class Snake(nn.Module):
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.alpha = nn.Parameter(torch.ones(channels))
-
-    def forward(self, x: Tensor, ends: Tensor | None) -> Tensor:
-        """x [B, C, T], zeroed behind its rows' ends."""
-        x, alpha = cut(x, ends, 1), self.alpha[:, None]
-        return x + torch.sin(alpha * x).square() / (alpha + 1e-9)
+    )
+    for rate, up, source, dilations in reversed(stages):
+        blocks = zip(config.kernels, config.dilations, strict=True)
+        reach += scale * max(_reach(kernel, steps) for kernel, steps in blocks)
+        furthest = max(furthest, reach + scale * (_reach(source, dilations) + 2) + overlap)
+        reach += scale * up
+        scale *= rate
+    left = -(-max(furthest, reach) // total) + 1
+    return Margins(left=left, held=max(PRE_AHEAD, F0_AHEAD) + 1, fade=0, f0=F0_AHEAD)
 
 
-class ResBlock(nn.Module):
-    def __init__(self, channels: int, kernel: int, dilations: tuple[int, ...]) -> None:
-        super().__init__()
-        self.convs1 = nn.ModuleList(
-            nn.Conv1d(channels, channels, kernel, dilation=d, padding=(kernel * d - d) // 2)
-            for d in dilations
-        )
-        self.convs2 = nn.ModuleList(
-            nn.Conv1d(channels, channels, kernel, padding=(kernel - 1) // 2) for _ in dilations
-        )
-        self.activations1 = nn.ModuleList(Snake(channels) for _ in dilations)
-        self.activations2 = nn.ModuleList(Snake(channels) for _ in dilations)
-
-    def forward(self, x: Tensor, ends: Tensor | None) -> Tensor:
-        layers = zip(self.activations1, self.convs1, self.activations2, self.convs2, strict=True)
-        for snake1, conv1, snake2, conv2 in layers:
-            y = conv1(snake1(x, ends))
-            x = x + conv2(snake2(y, ends))
-        return x
+def _reach(kernel: int, dilations: tuple[int, ...]) -> int:
+    """How far back a causal block sees."""
+    return (kernel - 1) * (sum(dilations) + len(dilations))
 
 
 class HiFT(nn.Module):
@@ -76,11 +81,16 @@ class HiFT(nn.Module):
         base, bins = config.base, config.n_fft + 2
         rates = config.upsample_rates
         self.frame = math.prod(rates) * config.hop  # samples per frame
+        self.margins = _causal_margins(config) if config.causal else MARGINS
         self.f0_predictor = F0Predictor(config)
         self.m_source = nn.ModuleDict({"l_linear": nn.Linear(config.harmonics + 1, 1)})
-        self.conv_pre = nn.Conv1d(config.mel, base, 7, padding=3)
+        self.conv_pre: nn.Conv1d = (
+            CausalConv1d(config.mel, base, PRE_AHEAD + 1, ahead=PRE_AHEAD)
+            if config.causal
+            else nn.Conv1d(config.mel, base, 7, padding=3)
+        )
         self.ups = nn.ModuleList(
-            nn.ConvTranspose1d(base >> i, base >> i + 1, k, r, padding=(k - r) // 2)
+            upsample(config, base >> i, base >> i + 1, k, r)
             for i, (r, k) in enumerate(zip(rates, config.upsample_kernels, strict=True))
         )
         self.source_downs = nn.ModuleList()
@@ -89,16 +99,13 @@ class HiFT(nn.Module):
         for i in range(len(rates)):
             channels = base >> i + 1
             down = math.prod(rates[i + 1 :])  # from the STFT's rate to this stage's
-            kernel = 1 if down == 1 else 2 * down
-            self.source_downs.append(
-                nn.Conv1d(bins, channels, kernel, down, padding=0 if down == 1 else down // 2)
-            )
+            self.source_downs.append(downsample(config, bins, channels, down))
             self.source_resblocks.append(
-                ResBlock(channels, config.source_kernels[i], config.source_dilations[i])
+                ResBlock(config, channels, config.source_kernels[i], config.source_dilations[i])
             )
             for kernel, dilations in zip(config.kernels, config.dilations, strict=True):
-                self.resblocks.append(ResBlock(channels, kernel, dilations))
-        self.conv_post = nn.Conv1d(base >> len(rates), bins, 7, padding=3)
+                self.resblocks.append(ResBlock(config, channels, kernel, dilations))
+        self.conv_post = convolution(config, base >> len(rates), bins, 7)
 
     def f0(self, mel: Tensor, lengths: Tensor | None = None) -> Tensor:
         """[B, mel, T] -> f0 in Hz [B, T], zero behind a row's end."""
@@ -128,18 +135,36 @@ class HiFT(nn.Module):
         slope = torch.cat((slope, torch.zeros_like(slope[:, :1])), dim=1)
         return start.float(), slope.float()
 
+    def noise(self, seed: Tensor, sample: Tensor) -> Tensor:
+        """What is mixed into the excitation: seeds [B, 1], absolute samples [B, N] -> [B, N, H]."""
+        if not self.config.causal:
+            return normal(seed, sample, self.config.harmonics + 1)
+        column = torch.arange(self.config.harmonics + 1, device=sample.device)
+        return uniform(seed[..., None], sample[..., None], column).float()
+
     def source(self, f0: Tensor, noise: Tensor, before: Tensor | None = None) -> Tensor:
         """f0 [B, T], noise [B, N, harmonics + 1] -> excitation [B, N]; `before` as of `phases`."""
         config = self.config
-        start, slope = self.phases(f0, before)
-        part = (torch.arange(self.frame, device=f0.device) + 0.5) / self.frame
-        phase = start[:, :, None] + slope[:, :, None] * part[:, None]
-        phase = phase.flatten(1, 2)[:, self.frame // 2 : -(self.frame // 2)]  # [B, N, H]
+        phase = self._steps(f0, before) if config.causal else self._slopes(f0, before)
         sines = torch.sin(2 * math.pi * phase) * config.sine_amplitude
         voiced = (f0 > config.voiced_above).float().repeat_interleave(self.frame, dim=1)[..., None]
         level = voiced * config.noise_sigma + (1 - voiced) * config.sine_amplitude / 3
         harmonics = sines * voiced + noise * level
         return torch.tanh(self.m_source["l_linear"](harmonics))[..., 0]
+
+    def _slopes(self, f0: Tensor, before: Tensor | None) -> Tensor:
+        """Phases of all samples [B, N, harmonics + 1] in cycles, straight from frame to frame."""
+        start, slope = self.phases(f0, before)
+        part = (torch.arange(self.frame, device=f0.device) + 0.5) / self.frame
+        phase = start[:, :, None] + slope[:, :, None] * part[:, None]
+        return phase.flatten(1, 2)[:, self.frame // 2 : -(self.frame // 2)]
+
+    def _steps(self, f0: Tensor, before: Tensor | None) -> Tensor:
+        """As `_slopes`, but a frame holds the phase of its end."""
+        turns = self.cycles_per_frame(f0)
+        if before is not None:
+            turns[:, 0] += before.nan_to_num()
+        return (turns.cumsum(1) % 1.0).float().repeat_interleave(self.frame, dim=1)
 
     def forward(self, mel: Tensor, source: Tensor, lengths: Tensor | None = None) -> Tensor:
         """mel [B, mel, T], source [B, N], lengths [B] frames (None: all T) -> samples [B, N]."""
@@ -220,10 +245,3 @@ def _overlapped(frames: Tensor, hop: int) -> Tensor:
     for piece in range(pieces):
         added[:, :, piece : piece + count] += frames[:, piece]
     return added.transpose(1, 2).flatten(1)[:, : (count - 1) * hop + size]
-
-
-def cut(x: Tensor, lengths: Tensor | None, rate: int) -> Tensor:
-    """Zeroes x [B, C, T] behind lengths * rate; None: nothing to cut."""
-    if lengths is None:
-        return x
-    return x * (torch.arange(x.shape[2], device=x.device) < (lengths * rate)[:, None])[:, None]

@@ -2,8 +2,8 @@
 
 A chunk is vocoded in a bounded window: some frames of left context,
 then the new frames. The last frames of a chunk lack their right context, so their samples are
-held back and cross-faded into the next chunk's. Phase and noise belong to the absolute sample:
-where a chunk begins makes no difference to them.
+held back and, unless the vocoder is causal, cross-faded into the next chunk's. Phase and noise
+belong to the absolute sample: where a chunk begins makes no difference to them.
 """
 
 from __future__ import annotations
@@ -15,26 +15,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from cosyserve.models.randomness import normal
 from cosyserve.models.vocoder.hift import HiFT
 
 if TYPE_CHECKING:
     from cosyserve.models.vocoder.fused import FusedHiFT
-
-LEFT_FRAMES = 20  # context in front of the first emitted sample
-HELD_FRAMES = 8  # not emitted until more is known: 160 ms
-FADE_FRAMES = 2  # of the held ones: the first, which have the most right context
-F0_FRAMES = 5  # f0 of the last frames of a chunk is not final: the predictor sees 5 to the right
 
 
 @dataclass(frozen=True)
 class VocoderState:
     """A stream between two chunks.
 
-    mel [mel, K] and f0 [K]: the frames that the next window begins with; the first of them is the
-    absolute frame `start`; `phase` [harmonics + 1] (cycles) stands in the middle of the frame
-    before it (NaN at the start of speech); `emitted` of the window's frames were already sent;
-    held [n]: the samples after those, to fade from; `seed` of the noise.
+    mel [mel, K]: the frames that the next window begins with, and f0 of as many of them as it is
+    final of; the first of them is the absolute frame `start`; `phase` [harmonics + 1] (cycles)
+    stands at the frame before it (NaN at the start of speech); `emitted` of the window's frames
+    were already sent; held [n]: the samples after those, to fade from; `seed` of the noise.
     """
 
     mel: Tensor
@@ -89,7 +83,7 @@ def advance(
     device = mel.device
     f0 = torch.zeros(len(states), mel.shape[2], device=device)
     for row, state in zip(f0, states, strict=True):
-        row[: known(state)] = state.f0[: known(state)]
+        row[: len(state.f0)] = state.f0
     same = min(sizes) == max(sizes)
     voiced = voice(
         vocoder,
@@ -97,7 +91,7 @@ def advance(
             mel=mel,
             lengths=None if same else torch.tensor(sizes, device=device),
             f0=f0,
-            known=torch.tensor([known(state) for state in states], device=device),
+            known=torch.tensor([len(state.f0) for state in states], device=device),
             start=torch.tensor([state.start for state in states], device=device),
             phase=torch.stack([state.phase for state in states]),
             seed=torch.tensor([state.seed for state in states], device=device),
@@ -109,11 +103,6 @@ def advance(
 def window(state: VocoderState, mel: Tensor) -> Tensor:
     """The frames that the vocoder looks at, given the next ones: [mel, n]."""
     return torch.cat((state.mel, mel.float()), dim=1)
-
-
-def known(state: VocoderState) -> int:
-    """Frames of the window whose f0 is final."""
-    return max(0, len(state.f0) - F0_FRAMES)
 
 
 def voice(vocoder: HiFT, windows: Windows, kernels: FusedHiFT | None = None) -> Voiced:
@@ -129,7 +118,7 @@ def voice(vocoder: HiFT, windows: Windows, kernels: FusedHiFT | None = None) -> 
         source = kernels.source(f0, windows.seed, first, windows.phase)
     else:
         sample = first[:, None] + torch.arange(mel.shape[2] * vocoder.frame, device=device)
-        noise = normal(windows.seed[:, None], sample, vocoder.config.harmonics + 1)
+        noise = vocoder.noise(windows.seed[:, None], sample)
         source = vocoder.source(f0, noise, windows.phase)
     wave = net(mel, source, windows.lengths)
     return Voiced(wave, f0, vocoder.cycles_per_frame(f0))
@@ -160,9 +149,9 @@ def _emit(
     wave: Tensor,
     final: bool,
 ) -> tuple[Tensor, VocoderState]:
-    frame, frames = vocoder.frame, window.shape[1]
+    frame, frames, margins = vocoder.frame, window.shape[1], vocoder.margins
     first = state.emitted  # what lies before was this window's left context
-    end = frames if final else max(first, frames - HELD_FRAMES)
+    end = frames if final else max(first, frames - margins.held)
     samples = wave[first * frame : frames * frame]
     overlap = min(len(state.held), len(samples))
     fade = (torch.arange(overlap, device=wave.device) + 0.5) / max(1, overlap)
@@ -170,15 +159,15 @@ def _emit(
     samples = torch.cat((faded, samples[overlap:]))
     cut = (end - first) * frame
     # A chunk too short to emit anything leaves what it has to the next one.
-    held = samples[cut : cut + FADE_FRAMES * frame] if cut else state.held
-    keep = max(0, end - LEFT_FRAMES)
+    held = samples[cut : cut + margins.fade * frame] if cut else state.held
+    keep = max(0, end - margins.left)
     phase = state.phase
     if keep:
         origin = torch.where(phase.isnan(), 0.0, phase)
         phase = (origin + turns[:keep].sum(0)) % 1.0
     rest = VocoderState(
         mel=window[:, keep:],
-        f0=f0[keep:],
+        f0=f0[keep : max(keep, frames - margins.f0)],
         start=state.start + keep,
         phase=phase,
         emitted=end - keep,

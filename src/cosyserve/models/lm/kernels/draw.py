@@ -31,6 +31,7 @@ INTS = tl.constexpr(reference.INTS)
 TOP_P = tl.constexpr(reference.TOP_P)
 MAX_REPEATS = tl.constexpr(reference.MAX_REPEATS)
 FLOATS = tl.constexpr(reference.FLOATS)
+OTHERS = tl.constexpr(reference.OTHERS)
 WARPS = 16
 
 
@@ -103,10 +104,10 @@ def _draw(
     partition = highest + tl.log(tl.sum(tl.exp(x - highest), 0))
     raw = x
     special = ids - speech_tokens
-    bit = (tl.load(line + FORBIDDEN) >> tl.maximum(special, 0).to(tl.int64)) & 1
+    place_of_bit = tl.minimum(tl.maximum(special, 0), OTHERS).to(tl.int64)
+    bit = (tl.load(line + FORBIDDEN) >> place_of_bit) & 1
     early = step < tl.load(line + MIN_TOKENS)
-    x = tl.where((special >= 0) & (bit != 0), float("-inf"), x)
-    x = tl.where((special == 0) & early, float("-inf"), x)
+    x = tl.where((special >= 0) & ((bit != 0) | early), float("-inf"), x)
 
     # Non-negative floats order like their bits; of equals, the lower id goes first.
     weight = tl.exp(x - tl.max(x, 0))

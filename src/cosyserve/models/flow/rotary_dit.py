@@ -1,0 +1,181 @@
+"""The CosyVoice3 flow estimator: a diffusion transformer whose frames see all earlier chunks.
+
+Convolutions at its input and a rotation of the first head's channels tell it of positions. Module
+names are those of the published checkpoint.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cosyserve.models.config import RotaryDiTConfig
+from cosyserve.models.config.flow import POSITION_GROUPS
+from cosyserve.models.flow.dit import attend, modulate, time_angles
+
+FREQUENCIES = 128  # of the time
+POSITION_KERNEL = 31
+ROTARY_BASE = 10_000.0
+
+
+def rotary_frequencies(head_dim: int, device: torch.device) -> Tensor:
+    """[head_dim / 2]: how far each pair of channels turns from a position to the next."""
+    exponent = torch.arange(0, head_dim, 2, device=device, dtype=torch.float32) / head_dim
+    return ROTARY_BASE**-exponent
+
+
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [B, heads, T, D] with neighbouring channels of its first head turned, cos and sin [T, D/2].
+
+    The published weights were trained so: the other heads know no positions but the input's.
+    """
+    even, odd = x[:, :1, :, 0::2], x[:, :1, :, 1::2]
+    first = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1).flatten(-2)
+    return torch.cat((first, x[:, 1:]), dim=1)
+
+
+class PositionConvolutions(nn.Module):
+    """Two causal convolutions over groups of channels."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Sequential(
+            nn.Conv1d(hidden, hidden, POSITION_KERNEL, groups=POSITION_GROUPS)
+        )
+        self.conv2 = nn.Sequential(
+            nn.Conv1d(hidden, hidden, POSITION_KERNEL, groups=POSITION_GROUPS)
+        )
+
+    def forward(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+        """x [B, T, C], past [2, B, C, 30]: what came before x at both -> [B, T, C], the next."""
+        y, kept = x.transpose(1, 2), []
+        for conv, before in zip((self.conv1, self.conv2), past, strict=True):
+            y = torch.cat((before, y), dim=2)
+            kept.append(y[:, :, -before.shape[2] :])
+            y = F.mish(conv(y))
+        return y.transpose(1, 2), torch.stack(kept)
+
+
+class InputEmbedding(nn.Module):
+    def __init__(self, hidden: int, mel: int) -> None:
+        super().__init__()
+        self.proj = nn.Linear(4 * mel, hidden)  # x, prompt, mu, speaker
+        self.conv_pos_embed = PositionConvolutions(hidden)
+
+    def forward(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.proj(x)
+        positions, kept = self.conv_pos_embed(x, past)
+        return x + positions, kept
+
+
+class Attention(nn.Module):
+    def __init__(self, config: RotaryDiTConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        inner = config.heads * config.head_dim
+        self.to_q = nn.Linear(config.hidden, inner)
+        self.to_k = nn.Linear(config.hidden, inner)
+        self.to_v = nn.Linear(config.hidden, inner)
+        self.to_out = nn.Sequential(nn.Linear(inner, config.hidden))
+
+    def forward(
+        self, x: Tensor, rotary: tuple[Tensor, Tensor], bias: Tensor | None, past: Tensor | None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        q, k, v = (
+            linear(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for linear in (self.to_q, self.to_k, self.to_v)
+        )
+        y, keys_values = attend(rotated(q, *rotary), rotated(k, *rotary), v, bias, past)
+        return self.to_out(y), keys_values
+
+
+class FeedForward(nn.Module):
+    def __init__(self, hidden: int, inner: int) -> None:
+        super().__init__()
+        self.ff = nn.Sequential(
+            nn.Sequential(nn.Linear(hidden, inner), nn.GELU(approximate="tanh")),
+            nn.Identity(),
+            nn.Linear(inner, hidden),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.ff(x)
+        return y
+
+
+class Modulation(nn.Module):
+    def __init__(self, hidden: int, parts: int) -> None:
+        super().__init__()
+        self.parts = parts
+        self.linear = nn.Linear(hidden, parts * hidden)
+
+    def forward(self, time: Tensor) -> tuple[Tensor, ...]:
+        """time [B, C] -> so many of [B, 1, C]."""
+        return self.linear(F.silu(time))[:, None].chunk(self.parts, dim=-1)
+
+
+class Block(nn.Module):
+    def __init__(self, config: RotaryDiTConfig) -> None:
+        super().__init__()
+        self.attn_norm = Modulation(config.hidden, 6)
+        self.attn = Attention(config)
+        self.ff = FeedForward(config.hidden, int(config.mlp_ratio * config.hidden))
+
+    def forward(
+        self,
+        x: Tensor,
+        time: Tensor,
+        rotary: tuple[Tensor, Tensor],
+        bias: Tensor | None,
+        past: Tensor | None,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        shift, scale, gate, ff_shift, ff_scale, ff_gate = self.attn_norm(time)
+        y, keys_values = self.attn(modulate(x, shift, scale), rotary, bias, past)
+        x = x + gate * y
+        return x + ff_gate * self.ff(modulate(x, ff_shift, ff_scale)), keys_values
+
+
+class RotaryDiT(nn.Module):
+    def __init__(self, config: RotaryDiTConfig, mel: int) -> None:
+        super().__init__()
+        self.config = config
+        hidden = config.hidden
+        self.time_embed = nn.ModuleDict(
+            {
+                "time_mlp": nn.Sequential(
+                    nn.Linear(2 * FREQUENCIES, hidden), nn.SiLU(), nn.Linear(hidden, hidden)
+                )
+            }
+        )
+        self.input_embed = InputEmbedding(hidden, mel)
+        self.transformer_blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.norm_out = Modulation(hidden, 2)
+        self.proj_out = nn.Linear(hidden, mel)
+
+    def forward(
+        self,
+        x: Tensor,
+        mu: Tensor,
+        speaker: Tensor,
+        prompt: Tensor,
+        t: Tensor,
+        bias: Tensor | None,
+    ) -> Tensor:
+        """x, mu, prompt [B, mel, T], speaker [B, mel], t [B] -> [B, mel, T].
+
+        bias: what `masks.attention_bias` gives.
+        """
+        angle = time_angles(t, FREQUENCIES, FREQUENCIES - 1)
+        time = torch.cat((angle.sin(), angle.cos()), dim=-1).to(x.dtype)
+        time = self.time_embed["time_mlp"](time)
+        x = torch.cat((x, prompt, mu, speaker[..., None].expand_as(x)), dim=1).transpose(1, 2)
+        blank = x.new_zeros(2, len(x), self.config.hidden, POSITION_KERNEL - 1)
+        x, _ = self.input_embed(x, blank)
+        position = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
+        turn = position[:, None] * rotary_frequencies(self.config.head_dim, x.device)
+        rotary = turn.cos().to(x.dtype), turn.sin().to(x.dtype)
+        for block in self.transformer_blocks:
+            x, _ = block(x, time, rotary, bias, None)
+        scale, shift = self.norm_out(time)
+        return self.proj_out(modulate(x, shift, scale)).transpose(1, 2)

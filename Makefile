@@ -44,14 +44,15 @@ quick: $(ALL)
 test: $(ALL)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# The field's own clients, in an environment of their own: theirs are other versions than ours. One
-# that can't be installed is left out, and its test is skipped.
-CLIENTS := livekit-plugins-openai==1.8.9 pipecat-ai==1.14.0 realtimetts==0.8.10 litellm
+# The field's own clients, each in an environment of its own, for they want different versions of the
+# same packages. One that can't be installed is left out, and its test is skipped.
+CLIENTS := livekit:livekit-plugins-openai==1.8.9 litellm:litellm==1.106.2 pipecat:pipecat-ai==1.14.0 realtimetts:realtimetts==0.8.10
 
 test-clients: $(ALL)
-	@test -x .venv-clients/bin/python || $(PYTHON) -m venv .venv-clients
-	@for client in $(CLIENTS); do .venv-clients/bin/pip install --quiet --disable-pip-version-check \
-		$$client || echo "$$client can't be installed here: its test is skipped"; done
+	@for client in $(CLIENTS); do venv=.venv-clients/$${client%%:*}; package=$${client#*:}; \
+		test -x $$venv/bin/python || { $(PYTHON) -m venv $$venv && \
+		$$venv/bin/pip install --quiet --disable-pip-version-check $$package; } || \
+		{ echo "$$package can't be installed: its test is skipped"; rm -rf $$venv; }; done
 	$(BIN)/python -m pytest -rs tests/clients
 
 # Ray is large, so that only this installs it; `make test` leaves these tests out without it.

@@ -1,1 +1,1 @@
-"""The field's own clients, each in a script that the environment of `make test-clients` runs."""
+"""The field's own clients, each in a script and an environment that `make test-clients` makes."""

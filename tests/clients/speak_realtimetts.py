@@ -6,7 +6,12 @@ import json
 import os
 import queue
 import sys
+from types import ModuleType
 
+try:
+    import pyaudio  # noqa: F401
+except ImportError:  # it would play, and needs a compiler to be installed
+    sys.modules["pyaudio"] = ModuleType("pyaudio")
 os.environ["OPENAI_BASE_URL"] = sys.argv[1]
 from RealtimeTTS.engines.openai_engine import OpenAIEngine
 

@@ -164,7 +164,7 @@ START = {"type": "start", "model": "tts-1", "response_format": "pcm"}
         ({"type": "text", "text": 5}, "invalid_value", "text"),
         ({"type": "text", "text": "a", "more": 1}, "invalid_value", "more"),
         ({"type": "end", "more": 1}, "invalid_value", "more"),
-        ({"type": "start"}, "invalid_value", "model"),
+        ({"type": "start", "model": 5}, "invalid_value", "model"),
         (START | {"input": "a"}, "invalid_value", "input"),
         (START | {"stream_format": "sse"}, "invalid_value", "stream_format"),
         (START | {"speed": 9}, "invalid_value", "speed"),

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from cosyserve.gateway.errors import Refusal, invalid_value
 from cosyserve.gateway.speech.body import SpeechFields
 
+HTTP_ONLY = frozenset({"input", "stream_format"})
 MAX_FAULT = 300  # characters of an error message, which may quote what was sent
 
 
 class StartMessage(SpeechFields):
     type: Literal["start"]
+
+    @model_validator(mode="after")
+    def _has_no_text(self) -> StartMessage:
+        """Whoever sends these here would wait for audio in vain, or for another kind of it."""
+        for name in HTTP_ONLY & (self.model_extra or {}).keys():
+            raise invalid_value("it is of a request over HTTP: text goes into 'text'", [name])
+        return self
 
 
 class TextMessage(BaseModel):

@@ -30,6 +30,13 @@ def install(folder: Path, program: str, script: str) -> Player:
     return BY_NAME[program]
 
 
+def play(player: Player) -> None:
+    """More than a pipe holds."""
+    with playing(player) as sink:
+        for _ in range(100):
+            sink.write(bytes(10_000))
+
+
 def test_the_first_that_is_there_plays(folder: Path) -> None:
     with pytest.raises(InputError, match=r"none of paplay, aplay, .*: -o out\.wav"):
         find_player()
@@ -67,21 +74,15 @@ def test_a_player_that_reads_no_pipe_gets_a_whole_file(folder: Path) -> None:
 @pytest.mark.parametrize("program", ["aplay", "afplay"])
 def test_a_player_that_fails_says_why(folder: Path, program: str) -> None:
     player = install(folder, program, "echo >&2; echo 'device busy' >&2; exit 3")
-    with (
-        pytest.raises(InputError, match="play: device busy; write a file"),
-        playing(player) as sink,
-    ):
-        for _ in range(100):
-            sink.write(bytes(10_000))
+    with pytest.raises(InputError, match="play: device busy; write a file"):
+        play(player)
     silent = install(folder, program, "exit 3")
-    with pytest.raises(InputError, match="it ended with 3"), playing(silent):
-        pass
+    with pytest.raises(InputError, match="it ended with 3"):
+        play(silent)
 
 
 def test_a_player_that_somebody_closes_is_no_fault(folder: Path) -> None:
-    with playing(install(folder, "aplay", "exit 0")) as sink:
-        for _ in range(100):
-            sink.write(bytes(10_000))
+    play(install(folder, "aplay", "exit 0"))
 
 
 def test_nothing_plays_on_after_an_interruption(folder: Path) -> None:

@@ -10,7 +10,7 @@ import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO, NamedTuple
+from typing import IO, NamedTuple
 
 from cosyserve.audio import AudioFormat
 from cosyserve.contracts import SAMPLE_RATE
@@ -54,7 +54,7 @@ def find_player() -> Player:
 
 
 @contextmanager
-def playing(player: Player) -> Iterator[BinaryIO]:
+def playing(player: Player) -> Iterator[IO[bytes]]:
     """Takes speech in the player's format; the end is reached when it was heard."""
     if not player.streams:
         speech = io.BytesIO()

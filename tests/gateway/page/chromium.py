@@ -91,7 +91,7 @@ class Page:
         until = time.monotonic() + SECONDS
         while not self.run(f"Boolean({condition})"):  # an element has no value here
             assert time.monotonic() < until, f"{condition}: never\n{self.text('body')}"
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def text(self, selector: str) -> str:
         return str(self.run(f"document.querySelector({selector!r}).innerText"))

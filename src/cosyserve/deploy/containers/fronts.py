@@ -121,8 +121,10 @@ def envoy(front: Front) -> str:
         retried = {"retry_on": "connect-failure,refused-stream", "num_retries": 1}
         listeners.append(_envoy_listener("tritons", front.grpc_port, retried))
         cluster = _envoy_cluster("tritons", front.tritons, {"tcp_health_check": {}})
-        only = {"explicit_http_config": {"http2_protocol_options": {}}}
-        http2 = {"@type": TYPE + HTTP_OPTIONS, **only}
+        http2 = {
+            "@type": TYPE + HTTP_OPTIONS,
+            "explicit_http_config": {"http2_protocol_options": {}},
+        }
         cluster["typed_extension_protocol_options"] = {HTTP_OPTIONS: http2}
         clusters.append(cluster)
     content = {"static_resources": {"listeners": listeners, "clusters": clusters}}

@@ -7,7 +7,6 @@ from typing import NoReturn
 
 from fastapi import APIRouter, WebSocket
 
-from cosyserve.contracts import ModelInfo
 from cosyserve.gateway.connection.connection import Connection
 from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.connection.events import ServerEvent
@@ -27,7 +26,6 @@ from cosyserve.gateway.realtime.messages import (
 from cosyserve.gateway.realtime.response import Event, Response, error_event, event, new_id
 from cosyserve.gateway.realtime.session import Session
 from cosyserve.gateway.speech.routes import check_text
-from cosyserve.gateway.status import check_model
 
 PATH = "/v1/realtime"
 SUBPROTOCOL = "realtime"
@@ -66,7 +64,8 @@ class RealtimeConnection(Connection):
         self._event_id: str | None = None  # the client's, of the event that is being read
 
     async def open(self) -> None:
-        _check_model(self._context.engine.model, self._asked_model)
+        if self._asked_model and not _is_realtime(self._asked_model):
+            self._context.interpreter.check_model(self._asked_model)
         await self._socket.accept(SUBPROTOCOL)
         await self._tell(event("session.created", session=self._session_body()))
 
@@ -154,7 +153,6 @@ class RealtimeConnection(Connection):
         }
 
 
-def _check_model(model: ModelInfo, name: str) -> None:
-    """OpenAI's names for its models with a Realtime API mean the one that is loaded."""
-    if name and not (name.startswith("gpt-") and "realtime" in name):
-        check_model(model, name)
+def _is_realtime(model: str) -> bool:
+    """Whether it is one of OpenAI's models with a Realtime API: they mean the loaded one."""
+    return model.startswith("gpt-") and "realtime" in model

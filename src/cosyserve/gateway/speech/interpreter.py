@@ -42,10 +42,13 @@ class Interpreter:
         self._policy = policy
         self._max_recording_bytes = max_recording_bytes
 
+    def check_model(self, name: str) -> None:
+        check_model(self._engine.model, name, self._policy)
+
     async def request(self, fields: SpeechFields, text: str | AsyncIterator[str]) -> SpeechRequest:
         self._pass_over(fields.model_extra or {})
         if fields.model:
-            check_model(self._engine.model, fields.model, self._policy)
+            self.check_model(fields.model)
         _check_task(fields)
         mode = _asked_mode(fields)
         voice = await self._speaker(fields, mode)

@@ -64,7 +64,7 @@ class Speaking:
         """The chunk as far as the tokens go that may be spoken."""
         if self._max_tokens is None:
             return chunk
-        left = self._max_tokens - self._tokens
+        left = self._max_tokens - self._record.tokens
         if chunk.tokens < left or (chunk.final and chunk.tokens == left):
             return chunk
         samples = chunk.samples[: len(chunk.samples) * left // chunk.tokens]

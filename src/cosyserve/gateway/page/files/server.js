@@ -7,10 +7,11 @@ export const key = {
   set: (value) => sessionStorage.setItem(KEY, value),
 };
 
-/** An answer that is an error, in the server's words. */
+/** An error of the server, in its own words as a sentence; `wait` seconds until another try. */
 export class Refusal extends Error {
-  constructor({ message, code = "" }) {
-    super(message);
+  constructor({ message, code = "" }, wait = null) {
+    const whole = message[0].toUpperCase() + message.slice(1) + (/[.!?]$/.test(message) ? "" : ".");
+    super(wait ? `${whole} Try again in ${wait} s.` : whole);
     this.code = code;
   }
 }
@@ -44,12 +45,5 @@ async function refusal(answer) {
   } catch {
     error = { message: `the server, or a proxy before it, answered ${answer.status}` };
   }
-  const wait = answer.headers.get("retry-after");
-  return new Refusal({ ...error, message: sentence(error.message, wait) });
-}
-
-/** The server's words as a sentence, with the seconds after which to try again. */
-function sentence(message, wait) {
-  const whole = message[0].toUpperCase() + message.slice(1) + (/[.!?]$/.test(message) ? "" : ".");
-  return wait ? `${whole} Try again in ${wait} s.` : whole;
+  return new Refusal(error, answer.headers.get("retry-after"));
 }

@@ -1,6 +1,9 @@
 // Plays samples as they come, one piece exactly behind the other.
 
-const LEAD = 0.03; // seconds between scheduling and hearing, so that no beginning is lost
+// Seconds between scheduling and hearing: at first few, so that no beginning is lost; behind a gap
+// more, so that the next piece is not late, too.
+const LEAD = 0.03;
+const LEAD_BEHIND_GAP = 0.3;
 
 export class Player {
   #context;
@@ -43,9 +46,10 @@ export class Player {
     source.connect(this.#context.destination);
     const last = this.#pieces.at(-1);
     const behind = last ? last.at + last.to - last.from : 0;
-    const late = behind < this.#context.currentTime;
-    if (last && late) this.gaps += 1;
-    const at = late || !last ? this.#context.currentTime + LEAD : behind;
+    const now = this.#context.currentTime;
+    const late = last && behind < now;
+    if (late) this.gaps += 1;
+    const at = late ? now + LEAD_BEHIND_GAP : last ? behind : now + LEAD;
     source.start(at);
     source.onended = () => this.#sources.delete(source);
     this.#sources.add(source);

@@ -44,6 +44,33 @@ def test_sessions_join_and_leave_and_each_gets_its_own() -> None:
     scheduler.check_idle()
 
 
+def test_the_first_and_the_last_chunk_say_when_stages_were_passed() -> None:
+    scheduler, _, _, clock = mock_scheduler(slots=1)
+    heard: dict[str, Heard] = {"a": [], "b": []}
+    for name in heard:
+        session = scheduler.enter(request(name, 200), heard[name].append)
+        clock.pass_by(0.5)
+        scheduler.begin(session, plan(request(name, 200)))
+        clock.pass_by(0.25)
+    while not scheduler.idle:
+        scheduler.step()
+        clock.pass_by(0.01)
+    for found in heard.values():
+        first, *between, last = (c.timeline for c in found if isinstance(c, AudioChunk))
+        assert between
+        assert not any(between)
+        assert first
+        assert last
+        assert first.planned == last.planned == pytest.approx(0.5)
+        assert 0.5 < first.admitted < first.first_tokens <= first.sent
+        assert first.drawn is None
+        assert last.drawn
+        assert first.sent < last.drawn <= last.sent
+        assert (first.admitted, first.first_tokens) == (last.admitted, last.first_tokens)
+    waited = heard["b"][-1].timeline.admitted - heard["b"][-1].timeline.planned
+    assert waited > heard["a"][-1].timeline.sent - 1.5  # for the only slot
+
+
 def test_first_chunks_go_first() -> None:
     scheduler, token2wav, _, _ = mock_scheduler()
     scheduler.open(request("old", 200), lambda _: None)

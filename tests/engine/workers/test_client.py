@@ -122,6 +122,7 @@ def test_a_life_of_a_worker() -> None:
 def test_a_killed_worker_ends_its_streams_and_comes_back() -> None:
     async def story(pool: WorkerPool) -> None:
         (worker,) = pool.workers
+        assert pool.stats().slots == OPTIONS.slots
         streams = [
             asyncio.create_task(listen(pool.open(request(pool, TEXT * 3)))) for _ in range(4)
         ]
@@ -134,10 +135,18 @@ def test_a_killed_worker_ends_its_streams_and_comes_back() -> None:
         assert not pool.stats().ready
         with pytest.raises(WorkerError, match="being started"):
             await listen(pool.open(request(pool)))
+        dead = pool.stats()
+        assert (dead.running, dead.waiting, dead.slots, dead.restarts) == (0, 0, 0, 1)
         while not pool.stats().ready:
             assert time.monotonic() - begun < 30
             await asyncio.sleep(0.05)
-        assert len(await listen(pool.open(request(pool))))
+        chunks = [chunk async for chunk in pool.open(request(pool))]
+        times = chunks[0].timeline
+        assert times
+        assert 0 < times.planned <= times.admitted < times.first_tokens < times.sent
+        while pool.stats().sessions == dead.sessions:
+            await asyncio.sleep(0.02)
+        assert pool.stats().sessions == dead.sessions + 1  # totals survive, too
 
     with_workers(1, story)
 

@@ -114,6 +114,7 @@ def envoy(front: Front) -> str:
             "retriable_status_codes": [503],  # a server that is about to end
             "num_retries": 1,
             "retry_host_predicate": [elsewhere],
+            "host_selection_retry_max_attempts": 16,  # draws, for one who was not asked yet
         }
         listeners.append(_envoy_listener("gateways", front.port, retried))
         clusters.append(_envoy_cluster("gateways", front.servers, check))
@@ -121,10 +122,8 @@ def envoy(front: Front) -> str:
         retried = {"retry_on": "connect-failure,refused-stream", "num_retries": 1}
         listeners.append(_envoy_listener("tritons", front.grpc_port, retried))
         cluster = _envoy_cluster("tritons", front.tritons, {"tcp_health_check": {}})
-        http2 = {
-            "@type": TYPE + HTTP_OPTIONS,
-            "explicit_http_config": {"http2_protocol_options": {}},
-        }
+        http2: dict[str, Any] = {"http2_protocol_options": {}}
+        http2 = {"@type": TYPE + HTTP_OPTIONS, "explicit_http_config": http2}
         cluster["typed_extension_protocol_options"] = {HTTP_OPTIONS: http2}
         clusters.append(cluster)
     content = {"static_resources": {"listeners": listeners, "clusters": clusters}}

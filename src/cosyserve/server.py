@@ -70,6 +70,7 @@ def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOpt
             model=settings.model,
             device=device,
             dtype=settings.dtype,
+            lm_file=settings.lm,
             threads=settings.threads,
             profile=settings.profile,
             slots=settings.slots,
@@ -121,11 +122,11 @@ def _split_devices(settings: Settings, devices: Sequence[str]) -> tuple[str, tup
 def _check_engine(
     settings: Settings, devices: Sequence[str], triton: bool, triton_settings: Sequence[str]
 ) -> None:
-    here = settings.options & {"model", "lm_device", "dtype", "profile", "llm_url"}
+    here = settings.options & {"model", "lm", "lm_device", "dtype", "profile", "llm_url"}
     if settings.engine and (here or devices or triton):
         raise InputError(
-            "--model, devices, --dtype, --profile, --llm-url and --triton are for this machine: "
-            "leave out --engine"
+            "--model, --lm, devices, --dtype, --profile, --llm-url and --triton are for this "
+            "machine: leave out --engine"
         )
     if triton_settings and not triton:
         raise InputError("--set is for --triton")

@@ -21,6 +21,7 @@ from cosyserve.cli.options import (
     DefaultVoiceOption,
     DeviceOption,
     DtypeOption,
+    LMOption,
     ModelOption,
     StoreOption,
 )
@@ -78,11 +79,12 @@ def say(
     default_voice: DefaultVoiceOption = None,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
+    lm: LMOption = None,
 ) -> None:
     """Speak a text into a file."""
     kind = _format(output, audio_format)
     words = sys.stdin.read() if text == "-" and source is None else text
-    tts = load_tts(model, device, dtype)
+    tts = load_tts(model, device, dtype, lm)
     normalize = normalize if normalise is None else normalise
     options: dict[str, Any] = {"speed": speed, "seed": seed, "normalize": normalize}
     if mode is not None:

@@ -39,7 +39,7 @@ OF_THE_GATEWAY = {
     *("host", "port", "api_keys", "shutdown_seconds", "max_requests", "max_requests_per_key"),
     *("max_connections", "max_idle_seconds", "max_body_bytes", "max_request_seconds"),
 }
-REFUSED = {"engine", "profile", "max_wait_seconds"}
+REFUSED = {"engine", "lm", "profile", "max_wait_seconds"}
 
 
 def settings_here(

@@ -166,6 +166,7 @@ def main() -> None:
             device=options.device,
             token2wav_devices=options.token2wav_devices,
             dtype=options.dtype,
+            lm_file=options.lm_file,
             only=[part for part in MODULES if part != "lm"] if options.llm else None,
         )
         worker = Worker(link, model, options)

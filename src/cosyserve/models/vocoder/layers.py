@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cosyserve.models.config import VocoderConfig
 
-F0_AHEAD = 3  # frames that a causal pitch sees to its right
+F0_AHEAD, F0_LEFT = 3, 8  # frames that a causal pitch sees to its right and to its left
 PRE_AHEAD = 4  # and the first convolution of a causal vocoder
 
 
@@ -80,7 +80,7 @@ class F0Predictor(nn.Module):
             {str(2 * i): convolution(config, a, b, 3) for i, (a, b) in enumerate(pairwise(sizes))}
         )
         if config.causal:
-            self.condnet["0"] = CausalConv1d(*sizes[:2], F0_AHEAD + 1, ahead=F0_AHEAD)
+            self.condnet["0"] = CausalConv1d(sizes[0], sizes[1], F0_AHEAD + 1, ahead=F0_AHEAD)
         self.classifier = nn.Linear(config.f0_channels, 1)
 
     def forward(self, mel: Tensor, lengths: Tensor | None = None) -> Tensor:

@@ -61,6 +61,7 @@ S3_V3 = replace(S3, layers=2, attn_norm_eps=1e-5)
 CAMPLUS = CamPlusConfig(
     head_channels=4, init_channels=8, growth=4, bn_size=2, block_layers=(2, 1, 1)
 )
+END_SCALE = 8.0  # where there is no bias: about every third draw ends then
 END_BIAS = 16.0  # the largest of so many random logits is about 15
 HF_ROWS = 7040  # 320 text ids, 6564 classes, sos, task, and padding to a multiple of 128
 SENTENCES = (
@@ -229,6 +230,7 @@ def write_cosyvoice3(folder: Path) -> None:
     (folder / "cosyvoice3.yaml").write_text(COSYVOICE3_YAML)
     for salt, name in enumerate(("llm.pt", "llm.rl.pt")):
         state = filled(keys.lm_shapes(LM3), salt, fill)
+        state["llm_decoder.weight"][LM3.eos] *= END_SCALE
         torch.save(state | {keys.LM_HEAD: state[f"{keys.QWEN}embed_tokens.weight"]}, folder / name)
     torch.save(flow_state(ROTARY_FLOW), folder / "flow.pt")
     torch.save(filled(keys.vocoder_shapes(CAUSAL_VOCODER), 0, fill), folder / "hift.pt")

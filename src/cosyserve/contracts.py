@@ -33,6 +33,8 @@ MIN_SPEED, MAX_SPEED = 0.25, 4.0
 MAX_WINDOW = 64  # drawn ids that are remembered for `Sampling`
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
+LM_FILE = "llm.pt"  # of a CosyVoice folder, unless another is chosen
+
 # Defaults of whatever makes requests wait or keeps voices in memory.
 MAX_WAITING = 64  # requests
 MAX_WAIT_SECONDS = 1.0

@@ -85,6 +85,7 @@ def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOpt
             model=settings.model,
             device=device,
             dtype=settings.dtype,
+            lm_file=settings.lm,
             threads=settings.threads,
             profile=settings.profile,
             slots=settings.slots,
@@ -146,11 +147,11 @@ def _check_engine(
                 "COSYSERVE_RAY_MAX_WORKERS says how many workers there are"
             )
         return
-    here = settings.options & {"model", "lm_device", "dtype", "profile", "llm_url"}
+    here = settings.options & {"model", "lm", "lm_device", "dtype", "profile", "llm_url"}
     if settings.engine and (here or devices or triton):
         raise InputError(
-            "--model, devices, --dtype, --profile, --llm-url and --triton are for this machine: "
-            "leave out --engine"
+            "--model, --lm, devices, --dtype, --profile, --llm-url and --triton are for this "
+            "machine: leave out --engine"
         )
 
 

@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_valid
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cosyserve.contracts import (
+    LM_FILE,
     MAX_WAIT_SECONDS,
     MAX_WAITING,
     VOICE_CACHE_BYTES,
@@ -74,6 +75,9 @@ class Settings(BaseSettings):
     """The precision of LM and flow: `auto` (`bfloat16` on a GPU, on a CPU as stored), `float32`,
     `bfloat16`, `float16` or `int8` (for a GPU: `bfloat16`, with the LM's weights in eight bits
     where one or two sessions speak)."""
+    lm: str = LM_FILE
+    """The file of the LM in a CosyVoice folder, which may have several: `llm.rl.pt` is the one of
+    CosyVoice3 after reinforcement learning."""
     threads: int = Field(default=0, ge=0)
     """The number of CPU threads that torch uses; 0 lets torch choose."""
 

@@ -11,6 +11,7 @@ import torch
 from cosyserve.checkpoints import published, testmodel
 from cosyserve.checkpoints.model import Model, assemble
 from cosyserve.checkpoints.parts import MODULES
+from cosyserve.contracts import LM_FILE
 from cosyserve.errors import InputError
 
 SHIPPED = "nano"  # the small model inside the package
@@ -29,10 +30,11 @@ def load_model(
     token2wav_devices: Sequence[str] = (),
     dtype: str = "auto",
     only: Collection[str] | None = None,
+    lm_file: str = LM_FILE,
 ) -> Model:
     """Loads `model`: a folder, `nano` or `test`; perhaps the weights of `only` some parts.
 
-    Flow and vocoder may have devices of their own.
+    Flow and vocoder may have devices of their own; a CosyVoice folder may have several LMs.
     """
     place, token2wav = _device(device), [_device(name) for name in token2wav_devices]
     if any(each.type == "cpu" for each in (place, *token2wav)):
@@ -43,7 +45,7 @@ def load_model(
     if dtype not in ("auto", "float32", "bfloat16", "float16", "int8"):
         raise InputError(f"dtype must be auto, float32, bfloat16, float16 or int8, got {dtype!r}")
     precision = None if dtype == "auto" else getattr(torch, dtype)
-    return load_folder(model_folder(model), place, precision, only, token2wav)
+    return load_folder(model_folder(model), place, precision, only, token2wav, lm_file)
 
 
 def model_folder(model: str | Path) -> Path:
@@ -57,6 +59,7 @@ def load_folder(
     dtype: torch.dtype | None = None,
     only: Collection[str] | None = None,
     token2wav_devices: Sequence[torch.device | str] = (),
+    lm_file: str = LM_FILE,
 ) -> Model:
     """Loads a native or a published folder, perhaps the weights of `only` some parts.
 
@@ -67,7 +70,7 @@ def load_folder(
     on_gpu, eight_bits = torch.device(device).type == "cuda", dtype is torch.int8
     if eight_bits and not on_gpu:
         raise InputError("dtype int8 is for a GPU: choose another, or device cuda")
-    parts = published.read(folder, tuple(MODULES) if only is None else only)
+    parts = published.read(folder, tuple(MODULES) if only is None else only, lm_file=lm_file)
     stored = {tensor.dtype for state in parts.states.values() for tensor in state.values()}
     if eight_bits or (dtype is None and (on_gpu or torch.float16 in stored)):
         dtype = torch.bfloat16 if on_gpu else torch.float32

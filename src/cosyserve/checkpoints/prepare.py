@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 
 import torch
@@ -13,6 +13,7 @@ from cosyserve.checkpoints.hub.hub import fetch_model, looks_like_hub_name
 from cosyserve.checkpoints.model import assemble
 from cosyserve.checkpoints.parts import Parts
 from cosyserve.checkpoints.published import lm_forms
+from cosyserve.contracts import LM_FILE
 from cosyserve.errors import CheckpointError
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -25,6 +26,7 @@ def prepare(
     dtype: str | None,
     *,
     form: str = "native",
+    lm_file: str = LM_FILE,
     progress: bool,
     with_voices: Callable[[Parts], Parts] = lambda parts: parts,
 ) -> None:
@@ -38,8 +40,9 @@ def prepare(
         raise CheckpointError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
     if out.exists():
         raise CheckpointError(f"{out} exists already: remove it or choose another --out")
-    folders = [_folder(source, progress) for source in sources]
-    parts = with_voices(reduce(Parts.joined, map(published.read, folders)))
+    folders = [_folder(source, lm_file, progress) for source in sources]
+    read = partial(published.read, lm_file=lm_file)
+    parts = with_voices(reduce(Parts.joined, map(read, folders)))
     if dtype is not None:
         parts = parts.cast(getattr(torch, dtype))
     origin = ", ".join(sources)
@@ -50,12 +53,12 @@ def prepare(
         lm_forms.write_lm(parts, form, out, origin)
 
 
-def _folder(source: str, progress: bool) -> Path:
+def _folder(source: str, lm_file: str, progress: bool) -> Path:
     folder = Path(source)
     if folder.is_dir():
         return folder
     if looks_like_hub_name(source):
-        return fetch_model(source, progress=progress)
+        return fetch_model(source, lm_file=lm_file, progress=progress)
     raise CheckpointError(
         f"{source}: neither a folder nor a Hub name (owner/name, or ms:owner/name for ModelScope)"
     )

@@ -24,11 +24,13 @@ WITHOUT_LM = ("flow", "vocoder", "speech_tokenizer", "speaker_encoder")  # parts
 B = TypeVar("B", bound="LMBackend | Token2WavBackend")
 
 
-def load_tts(model: str | None, device: str | None, dtype: Dtype | None = None) -> TTS:
+def load_tts(
+    model: str | None, device: str | None, dtype: Dtype | None = None, lm: str | None = None
+) -> TTS:
     """The model that the options or the environment name, in this process."""
     from cosyserve.engine.tts import TTS
 
-    return TTS(load_parts(Settings.read(model=model, device=device, dtype=dtype)))
+    return TTS(load_parts(Settings.read(model=model, device=device, dtype=dtype, lm=lm)))
 
 
 def load_parts(settings: Settings, only: Collection[str] | None = None) -> Model:
@@ -39,7 +41,13 @@ def load_parts(settings: Settings, only: Collection[str] | None = None) -> Model
 
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    model = load_model(settings.model, device=settings.device, dtype=settings.dtype, only=only)
+    model = load_model(
+        settings.model,
+        device=settings.device,
+        dtype=settings.dtype,
+        only=only,
+        lm_file=settings.lm,
+    )
     if not model.config.speech:
         note.print("[yellow]test model: not speech[/yellow]")
     return model

@@ -22,6 +22,7 @@ def setting(name: str, *flags: str, help: str = "", more: str = "") -> Any:
 ModelOption = Annotated[str | None, setting("model", "--model", "-m")]
 DeviceOption = Annotated[str | None, setting("device")]
 DtypeOption = Annotated[Dtype | None, setting("dtype")]
+LMOption = Annotated[str | None, setting("lm")]
 DefaultVoiceOption = Annotated[str | None, setting("default_voice")]
 StoreOption = Annotated[str | None, setting("voice_store", "--voice-store")]
 

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from cosyserve.cli.common import note, stored_voices
-from cosyserve.cli.options import StoreOption
-from cosyserve.settings import Dtype
+from cosyserve.cli.options import LMOption, StoreOption
+from cosyserve.settings import Dtype, Settings
 
 
 class StoredDtype(StrEnum):
@@ -46,6 +46,7 @@ def prepare(
             "folders (TensorRT-LLM, vLLM, SGLang), or the original's vLLM."
         ),
     ] = Form.NATIVE,
+    lm: LMOption = None,
     default_voice: Annotated[
         str, typer.Option(help="The voice that is its default: one of its own, or a stored one.")
     ] = "",
@@ -68,5 +69,13 @@ def prepare(
             return with_voice_files(parts, Path(folder), stored_voices(voice_store), default_voice)
 
         progress = note.is_terminal
-        preparing.prepare(source, out, dtype, form=form, progress=progress, with_voices=with_voices)
+        preparing.prepare(
+            source,
+            out,
+            dtype,
+            form=form,
+            lm_file=Settings.read(lm=lm).lm,
+            progress=progress,
+            with_voices=with_voices,
+        )
     note.print(f"written: {out}")

@@ -21,6 +21,7 @@ from cosyserve.cli.options import (
     DefaultVoiceOption,
     DeviceOption,
     DtypeOption,
+    LMOption,
     ModelOption,
     StoreOption,
 )
@@ -84,6 +85,7 @@ def say(
     default_voice: DefaultVoiceOption = None,
     device: DeviceOption = None,
     dtype: DtypeOption = None,
+    lm: LMOption = None,
 ) -> None:
     """Speak a text aloud, or into a file.
 
@@ -102,7 +104,7 @@ def say(
         kind, destination = _format(output, audio_format), _sink(output)
         where = "to standard output" if output == "-" else f"to {output}"
     words = sys.stdin.read() if text == "-" and source is None else text
-    tts = load_tts(model, device, dtype)
+    tts = load_tts(model, device, dtype, lm)
     normalize = normalize if normalise is None else normalise
     options: dict[str, Any] = {"speed": speed, "seed": seed, "normalize": normalize}
     if mode is not None:

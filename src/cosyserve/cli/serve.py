@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-from cosyserve.cli.options import DefaultVoiceOption, DtypeOption, ModelOption, StoreOption, setting
+from cosyserve.cli.options import (
+    DefaultVoiceOption,
+    DtypeOption,
+    LMOption,
+    ModelOption,
+    StoreOption,
+    setting,
+)
 from cosyserve.contracts import PromptForm
 from cosyserve.settings import ProfileName, Settings
 
@@ -36,6 +43,7 @@ def serve(
         setting("token2wav_device", more="The option may be repeated."),
     ] = None,
     dtype: DtypeOption = None,
+    lm: LMOption = None,
     profile: Annotated[ProfileName | None, setting("profile")] = None,
     llm_url: Annotated[str | None, setting("llm_url")] = None,
     llm_model: Annotated[str | None, setting("llm_model")] = None,
@@ -73,6 +81,7 @@ def serve(
             lm_device=lm_device,
             token2wav_device=",".join(token2wav_device or ()),
             dtype=dtype,
+            lm=lm,
             profile=profile,
             llm_url=llm_url,
             llm_model=llm_model,

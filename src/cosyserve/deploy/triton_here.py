@@ -48,7 +48,7 @@ OF_THE_GATEWAY = {
     *("metrics_port", "otlp_traces_endpoint"),
 }
 REFUSED = {
-    *("engine", "profile", "max_wait_seconds", "gpu_memory"),
+    *("engine", "lm", "profile", "max_wait_seconds", "gpu_memory"),
     *("ray_min_workers", "ray_max_workers", "ray_gpus"),
 }
 

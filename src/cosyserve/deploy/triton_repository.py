@@ -41,8 +41,8 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
     config = parts.config
     if config.family == "cosyvoice3":
         raise InputError(
-            f"{settings.model_dir}: there is no Triton repository for CosyVoice3 yet: serve it "
-            "with `cosyserve serve`"
+            f"{settings.model_dir}: no Triton repository for CosyVoice3 can be made yet: use "
+            "`cosyserve serve`"
         )
     dit = config.flow is not None and isinstance(config.flow.estimator, DiTConfig)
     places = {"model_dir": str(model_dir), "voices": voices}

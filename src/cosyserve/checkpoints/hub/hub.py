@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 from cosyserve.checkpoints.hub import hugging_face, modelscope
+from cosyserve.contracts import LM_FILE
 from cosyserve.errors import CheckpointError
 
 _NATIVE = ("lm", "flow", "vocoder", "speech_tokenizer", "speaker_encoder")
@@ -20,7 +21,7 @@ FILE_PATTERNS = (
     "*.yaml",
     "*.json",  # with CosyVoice-BlankEN's; its model.safetensors is left out: llm.pt replaces it
     "*.txt",
-    "llm.pt",
+    LM_FILE,
     "spk2info.pt",
     "flow.pt",
     "hift.pt",
@@ -45,8 +46,9 @@ def looks_like_hub_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def fetch_model(name: str, *, progress: bool) -> Path:
-    """The folder of `name`: itself if it is one here, else downloaded as far as it isn't cached."""
+def fetch_model(name: str, *, progress: bool, lm_file: str = LM_FILE) -> Path:
+    """The folder of `name`: itself if it is one here, else downloaded as far as it isn't cached,
+    with one of the LMs that it may have."""
     if name and Path(name).is_dir():
         return Path(name)
     match = _NAME.fullmatch(name)
@@ -56,4 +58,5 @@ def fetch_model(name: str, *, progress: bool) -> Path:
             "owner/name (Hugging Face) or ms:owner/name (ModelScope)"
         )
     fetch = modelscope.fetch if match["modelscope"] else hugging_face.fetch
-    return fetch(match["repo"], match["sub"] or "", FILE_PATTERNS, progress=progress)
+    patterns = tuple(lm_file if pattern == LM_FILE else pattern for pattern in FILE_PATTERNS)
+    return fetch(match["repo"], match["sub"] or "", patterns, progress=progress)

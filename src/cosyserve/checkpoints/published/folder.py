@@ -37,6 +37,7 @@ from cosyserve.checkpoints.published.config import (
     unet,
     vocoder,
 )
+from cosyserve.contracts import LM_FILE
 from cosyserve.errors import CheckpointError
 from cosyserve.models.config import FlowConfig, LMConfig, ModelConfig
 from cosyserve.models.config.lm import LMKind
@@ -54,7 +55,6 @@ SPECIAL_TOKENS_OF: dict[LMKind, tuple[str, ...]] = {
     "cosyvoice3": COSYVOICE3_TOKENS,
 }
 TOKENIZER_V3 = "speech_tokenizer_v3.onnx"
-LM_FILE = "llm.pt"
 
 # Of each part: names of its file, what reads its sizes, what loads it.
 PROMPT_ENCODERS: dict[str, tuple[tuple[str, ...], Callable[[Path], Any], Callable[..., Any]]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cosyserve.backends.llm_server import LLMServer
-from cosyserve.contracts import MAX_WAIT_SECONDS, MAX_WAITING, VOICE_CACHE_BYTES
+from cosyserve.contracts import LM_FILE, MAX_WAIT_SECONDS, MAX_WAITING, VOICE_CACHE_BYTES
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,7 @@ class WorkerOptions:
     device: str = "auto"  # of the LM, where token2wav has another
     token2wav_devices: tuple[str, ...] = ()  # empty: the LM's
     dtype: str = "auto"
+    lm_file: str = LM_FILE  # in a CosyVoice folder
     threads: int = 0  # as many as torch likes
     profile: str = "latency"
     slots: int = 0  # as many as the profile has, or as fit

@@ -174,6 +174,7 @@ def work(link: socket.socket, options: WorkerOptions) -> NoReturn:
             device=options.device,
             token2wav_devices=options.token2wav_devices,
             dtype=options.dtype,
+            lm_file=options.lm_file,
             only=[part for part in MODULES if part != "lm"] if options.llm else None,
         )
         if options.gpu_memory:

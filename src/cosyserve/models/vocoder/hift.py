@@ -20,6 +20,7 @@ from cosyserve.models.config import VocoderConfig
 from cosyserve.models.randomness import normal, uniform
 from cosyserve.models.vocoder.layers import (
     F0_AHEAD,
+    F0_LEFT,
     PRE_AHEAD,
     CausalConv1d,
     F0Predictor,
@@ -65,7 +66,7 @@ def _causal_margins(config: VocoderConfig) -> Margins:
         furthest = max(furthest, reach + scale * (_reach(source, dilations) + 2) + overlap)
         reach += scale * up
         scale *= rate
-    left = -(-max(furthest, reach) // total) + 1
+    left = max(F0_LEFT, -(-max(furthest, reach) // total) + 1)
     return Margins(left=left, held=max(PRE_AHEAD, F0_AHEAD) + 1, fade=0, f0=F0_AHEAD)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cosyserve.models.config import VocoderConfig
 
-F0_AHEAD = 3  # frames that a causal pitch sees to its right
+F0_AHEAD, F0_LEFT = 3, 8  # frames that a causal pitch sees to its right and to its left
 PRE_AHEAD = 4  # and the first convolution of a causal vocoder
 
 

@@ -1,4 +1,4 @@
-"""The open WebSockets: how many there may be, and how they are closed."""
+"""The open connections: how many there may be, and how they are closed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Connections:
         if self.closed:
             raise shutting_down()
         if self.count >= self._capacity:
-            raise too_many(f"{self._capacity} WebSockets are open")
+            raise too_many(f"{self._capacity} connections are open")
         self._open.add(connection)
         try:
             yield

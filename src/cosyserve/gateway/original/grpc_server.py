@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import uuid4
@@ -115,7 +116,7 @@ class Inference:
             raise invalid_value("say how to speak", ["instruct_text"])
         audio = values.pop("prompt_audio", b"")
         if kind in ("zero_shot_request", "cross_lingual_request"):
-            values["prompt_wav"] = _with_header(audio)
+            values["prompt_wav"] = await asyncio.to_thread(_with_header, audio)
         return await speech_fields(self._context, **values), text
 
 

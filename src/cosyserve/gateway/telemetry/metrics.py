@@ -90,7 +90,11 @@ class Metrics(Collector):
         )
         self._bytes = Counter("cosyserve_bytes_out", "Bytes of bodies sent.", registry=registry)
 
-        self.connections = Gauge("cosyserve_connections", "WebSockets open now.", registry=registry)
+        self.connections = Gauge(
+            "cosyserve_connections",
+            "Connections open now.",
+            registry=registry,
+        )
 
     def observe(self, record: Record, route: str, seconds: float) -> None:
         self._seconds.labels(route, str(record.status)).observe(seconds)

@@ -22,6 +22,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core import from_json
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 
@@ -168,12 +169,20 @@ OPENAPI_BODY = {
 async def read_speech(request: Request) -> SpeechBody:
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind == "application/json":
-        return SpeechBody.model_validate_json(await request.body())
+        return SpeechBody.model_validate(_json_fields(await request.body()))
     if kind == "multipart/form-data":
         return SpeechBody.model_validate(await _form_fields(request))
     raise Refusal(
         415, "send the body as application/json or multipart/form-data", "unsupported_media_type"
     )
+
+
+def _json_fields(data: bytes) -> object:
+    """The body as plain data; a model that begins with `translate` reads JSON only half as fast."""
+    try:
+        return from_json(data)
+    except ValueError as error:
+        raise Refusal(400, f"the body is not JSON: {error}", "invalid_json") from error
 
 
 async def _form_fields(request: Request) -> dict[str, str | bytes]:

@@ -44,6 +44,8 @@ IMPOSSIBLE = {
     "word_timestamps": "there are no times of words: leave it out",
 }
 
+FOREIGN = frozenset({*NAMES, *IMPOSSIBLE, "lang_code", "language"})
+
 # Harmless where they have no meaning. Counted by their names; all others are counted as one.
 IGNORED = frozenset(
     {
@@ -73,16 +75,8 @@ OTHER = "other"
 def translate(fields: dict[str, Any]) -> dict[str, Any]:
     """The fields under our names, those that are null left out."""
     ours = {name: value for name, value in fields.items() if value is not None}
-    for name in IMPOSSIBLE.keys() & ours.keys():
-        if ours[name]:
-            raise invalid_value(IMPOSSIBLE[name], [name])
-    for theirs in NAMES.keys() & ours.keys():
-        _rename(ours, theirs, NAMES[theirs])
-    if isinstance(letter := ours.get("lang_code"), str):
-        ours["lang_code"] = LETTERS.get(letter, letter)
-        _rename(ours, "lang_code", "language")
-    if isinstance(language := ours.get("language"), str):
-        ours["language"] = LANGUAGES.get(language.lower(), language)
+    if not FOREIGN.isdisjoint(ours):
+        _take_foreign(ours)
     voice = ours.get("voice")
     if isinstance(voice, dict) and "id" in voice:
         ours["voice"] = voice["id"]
@@ -92,6 +86,19 @@ def translate(fields: dict[str, Any]) -> dict[str, Any]:
 def labels(unknown: Iterable[str]) -> Iterator[str]:
     """The names under which unknown fields are counted: few, whatever clients send."""
     return (name if name in IGNORED else OTHER for name in unknown)
+
+
+def _take_foreign(fields: dict[str, Any]) -> None:
+    for name in IMPOSSIBLE.keys() & fields.keys():
+        if fields[name]:
+            raise invalid_value(IMPOSSIBLE[name], [name])
+    for theirs in NAMES.keys() & fields.keys():
+        _rename(fields, theirs, NAMES[theirs])
+    if isinstance(letter := fields.get("lang_code"), str):
+        fields["lang_code"] = LETTERS.get(letter, letter)
+        _rename(fields, "lang_code", "language")
+    if isinstance(language := fields.get("language"), str):
+        fields["language"] = LANGUAGES.get(language.lower(), language)
 
 
 def _rename(fields: dict[str, Any], theirs: str, ours: str) -> None:

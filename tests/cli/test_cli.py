@@ -37,7 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "me.wav").write_bytes(encode(NOISE, AudioFormat.WAV))
     player = tmp_path / "bin" / "paplay"  # tests make no noise
     player.parent.mkdir()
-    player.write_text(f"#!/bin/sh\nexec cat > '{tmp_path / 'heard.pcm'}'\n")
+    player.write_text(f"#!/bin/sh\nexec cat > '{player.parent / 'heard.pcm'}'\n")
     player.chmod(0o755)
     monkeypatch.setenv("PATH", f"{player.parent}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
@@ -80,7 +80,7 @@ def test_standard_input_to_standard_output(home: Path, cosyserve: Command) -> No
 def test_say_without_a_file_is_heard(home: Path, cosyserve: Command) -> None:
     run = cosyserve("say", "Hello there.")
     assert "played with paplay: first audio after" in run.stderr
-    heard = (home / "heard.pcm").read_bytes()
+    heard = (home / "bin" / "heard.pcm").read_bytes()
     assert heard == cosyserve("say", "Hello there.", "-o", "-", "--format", "pcm").stdout
     assert not (home / "out.wav").exists()
 

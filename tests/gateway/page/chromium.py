@@ -150,7 +150,7 @@ class Page:
                 details = event["params"]["exceptionDetails"]
                 texts.append(details.get("exception", {}).get("description", details["text"]))
             if event["method"] == "Log.entryAdded":
-                texts.append(f"{event['params']['entry']['text']}")
+                texts.append(event["params"]["entry"]["text"])
         return texts
 
 

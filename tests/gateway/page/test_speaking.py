@@ -139,9 +139,7 @@ def test_nothing_is_not_asked_for(server: Running, page: Page) -> None:
     assert server.engine.requests == []
 
 
-def test_downloads_in_every_format(
-    server: Running, page: Page, browser: Browser, tmp_path: Path
-) -> None:
+def test_downloads_in_every_format(server: Running, page: Page, tmp_path: Path) -> None:
     write(page, "For later.")
     page.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     for audio_format in AudioFormat:

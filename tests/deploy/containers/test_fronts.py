@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -49,7 +51,8 @@ def fronted(
     folder, port = tmp_path_factory.mktemp("front"), free_port()
     with ExitStack() as stack:
         both = [stack.enter_context(serving()) for _ in range(2)]
-        front = Front(tuple(f"127.0.0.1:{server.port}" for server in both), port=port)
+        ports = [*(server.port for server in both), free_port()]  # nobody listens at the last
+        front = Front(tuple(f"127.0.0.1:{place}" for place in ports), port=port)
         if envoy:
             text = fronts.envoy(front)
             address = stack.enter_context(envoy_running(text, folder, port))
@@ -123,6 +126,25 @@ def test_a_server_about_to_end_gets_nothing_new(fronted: Fronted) -> None:
     answers = [fronted.http.post(SPEECH, json=BODY).status_code for _ in range(6)]
     assert answers == [200] * 6
     assert fronted.both[0].engine.sessions == 0
+
+
+BOTH = Front(("127.0.0.1:8080",), ("127.0.0.1:8001", "127.0.0.2:8001"))
+
+
+def test_nginx_takes_the_whole_file(tmp_path: Path) -> None:
+    file = tmp_path / "nginx.conf"
+    file.write_text(f"pid {tmp_path}/pid;\n{fronts.nginx(BOTH)}")
+    command = [require_nginx(), "-t", "-p", str(tmp_path), "-c", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "test is successful" in done.stderr
+
+
+def test_envoy_takes_the_whole_file(tmp_path: Path) -> None:
+    file = tmp_path / "envoy.yaml"
+    file.write_text(fronts.envoy(BOTH))
+    command = [require_envoy(), "--mode", "validate", "-c", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*:(\d{1,5})")
 LONGEST = int(Settings.model_fields["max_request_seconds"].default) + 30  # a request, and its end
 BODY_BYTES = int(Settings.model_fields["max_body_bytes"].default)
 GRPC_BYTES = 64 << 20
+DRAWS = 4  # of which Envoy takes the one with the fewest; with all, it could not ask elsewhere
 
 TYPE = "type.googleapis.com/"
 HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -108,19 +109,10 @@ def envoy(front: Front) -> str:
     listeners, clusters = [], []
     if front.servers:
         check = {"http_health_check": {"path": "/ready"}}
-        elsewhere = _typed("retry_host_predicates.previous_hosts", PREVIOUS_HOSTS)
-        retried = {
-            "retry_on": "connect-failure,refused-stream,retriable-status-codes",
-            "retriable_status_codes": [503],  # a server that is about to end
-            "num_retries": 1,
-            "retry_host_predicate": [elsewhere],
-            "host_selection_retry_max_attempts": 16,  # draws, for one who was not asked yet
-        }
-        listeners.append(_envoy_listener("gateways", front.port, retried))
+        listeners.append(_envoy_listener("gateways", front.port))
         clusters.append(_envoy_cluster("gateways", front.servers, check))
     if front.tritons:
-        retried = {"retry_on": "connect-failure,refused-stream", "num_retries": 1}
-        listeners.append(_envoy_listener("tritons", front.grpc_port, retried))
+        listeners.append(_envoy_listener("tritons", front.grpc_port))
         cluster = _envoy_cluster("tritons", front.tritons, {"tcp_health_check": {}})
         http2: dict[str, Any] = {"http2_protocol_options": {}}
         http2 = {"@type": TYPE + HTTP_OPTIONS, "explicit_http_config": http2}
@@ -136,8 +128,15 @@ def _typed(name: str, kind: str, **content: Any) -> dict[str, Any]:
     return {"name": f"envoy.{name}", "typed_config": typed}
 
 
-def _envoy_listener(cluster: str, port: int, retried: dict[str, Any]) -> dict[str, Any]:
+def _envoy_listener(cluster: str, port: int) -> dict[str, Any]:
     idle = f"{LONGEST}s"
+    retried = {
+        "retry_on": "connect-failure,refused-stream,retriable-status-codes",
+        "retriable_status_codes": [503],  # a server that is about to end
+        "num_retries": 1,
+        "retry_host_predicate": [_typed("retry_host_predicates.previous_hosts", PREVIOUS_HOSTS)],
+        "host_selection_retry_max_attempts": 100,  # who refuses has the fewest: mostly it is drawn
+    }
     # Envoy ends an answer after 15 s unless it is told not to.
     route = {"cluster": cluster, "timeout": "0s", "idle_timeout": idle, "retry_policy": retried}
     manager = _typed(
@@ -177,6 +176,7 @@ def _envoy_cluster(name: str, addresses: tuple[str, ...], check: dict[str, Any])
         "type": "STRICT_DNS",
         "connect_timeout": "1s",
         "lb_policy": "LEAST_REQUEST",
+        "least_request_lb_config": {"choice_count": DRAWS},
         "per_connection_buffer_limit_bytes": GRPC_BYTES,
         "health_checks": [times | check],
         "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]},

@@ -191,7 +191,7 @@ def test_a_broken_session_does_not_take_others_along() -> None:
     scheduler, token2wav, _, _ = mock_scheduler()
     token2wav.broken = {"bad"}
     heard: dict[str, Heard] = {"good": [], "bad": [], "fine": []}
-    for found in heard.values():
+    for name, found in heard.items():
         scheduler.open(request(name, 30), found.append)
     run(scheduler)
     assert seconds(heard["good"]) == seconds(heard["fine"]) == pytest.approx(30 / 25)

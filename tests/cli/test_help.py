@@ -25,6 +25,8 @@ OTHERS = {
     ("prepare", "default_voice"),
     ("deploy engine llm", "dtype"),
     ("deploy plan", "model"),
+    ("deploy run", "metrics_port"),  # a tritonserver's
+    ("deploy start", "metrics_port"),
 }
 
 

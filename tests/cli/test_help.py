@@ -25,7 +25,7 @@ OTHERS = {
     ("prepare", "default_voice"),
     ("deploy engine llm", "dtype"),
     ("deploy plan", "model"),
-    ("deploy run", "metrics_port"),
+    ("deploy run", "metrics_port"),  # a tritonserver's
     ("deploy start", "metrics_port"),
 }
 

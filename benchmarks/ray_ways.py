@@ -152,7 +152,7 @@ async def measure() -> Table:
 
 
 def main() -> None:
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     try:
         Console().print(asyncio.run(measure()))
     finally:

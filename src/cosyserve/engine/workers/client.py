@@ -177,7 +177,8 @@ class WorkerEngine:
                     while True:
                         self._take(from_worker.decode(await next_body(reader)))
                 finally:  # those who listen are told before the worker is cleared away
-                    lived, self._stats = self._stats.ready, replace(self._stats, ready=False)
+                    lived = self._stats.ready
+                    self._stats = replace(self._stats, ready=False, waiting=0, running=0)
                     for replies in self._replies.values():
                         replies.put_nowait(WorkerError("the worker died while it was speaking"))
         except asyncio.IncompleteReadError:

@@ -137,7 +137,7 @@ async def measure() -> Table:
     table = Table(
         "", "first chunk", "each later one", "gateway's CPU a chunk", "a leaver is noticed"
     )
-    table.add_row(*await measured("link", by_link), "the test of the engine says")
+    table.add_row(*await measured("link", by_link), "(by the tests)")
     table.add_row(
         *await measured("generator of an actor", by_actor),
         await noticed(by_actor, lambda: actor.count.remote()),
@@ -152,7 +152,7 @@ async def measure() -> Table:
 
 
 def main() -> None:
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     try:
         Console().print(asyncio.run(measure()))
     finally:

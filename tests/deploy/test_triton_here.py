@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -89,8 +90,15 @@ def descendants(pid: int) -> list[int]:
     return children + [below for child in children for below in descendants(child)]
 
 
-def test_one_command_serves_through_triton_and_ends(tmp_path: Path) -> None:
+def test_one_command_serves_through_triton_and_ends(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     with served(tmp_path, "--triton", "--set", "slots=2") as (url, process):
+        said = re.search(r"tritonserver on (\S+): HTTP (\d+), gRPC", capfd.readouterr().err)
+        assert said
+        assert httpx.get(f"http://{said[1]}:{said[2]}/v2/health/ready").status_code == 200
+        with pytest.raises(httpx.ConnectError):  # nor any other address of this machine
+            httpx.get(f"http://127.0.0.2:{said[2]}/v2/health/ready")
         started = descendants(process.pid)
         assert any("tritonserver" in Path(f"/proc/{pid}/cmdline").read_text() for pid in started)
         body = {"model": "test", "input": "One, two.", "voice": "default", "response_format": "pcm"}

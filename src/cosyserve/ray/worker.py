@@ -32,7 +32,7 @@ class Share:
         return f"{self.gpus:g} GPUs and {self.cpus:g} CPUs"
 
 
-class Actor:
+class WorkerActor:
     """What Ray runs on a node. The first who calls it stays until the worker ends."""
 
     def work(self, version: str, options: bytes, gateway: tuple[str, int], token: bytes) -> None:
@@ -77,7 +77,7 @@ class RayWorker(WorkerEngine):
     def _place(self, token: bytes) -> tuple[Any, Any]:
         """A new actor, which waits for a node with room, and the task that is its life."""
         share = {"num_gpus": self._share.gpus, "num_cpus": self._share.cpus}
-        actor = ray.remote(Actor).options(**share).remote()
+        actor = ray.remote(WorkerActor).options(**share).remote()
         options = msgspec.json.encode(self.options)
         return actor, actor.work.remote(__version__, options, self._links.address, token)
 

@@ -133,6 +133,7 @@ def test_a_killed_worker_ends_its_streams_and_comes_back() -> None:
         assert time.monotonic() - begun < 1.0
         assert all(isinstance(error, WorkerError) for error in found)
         assert not pool.stats().ready
+        assert (pool.stats().running, pool.stats().waiting) == (0, 0)
         with pytest.raises(WorkerError, match="being started"):
             await listen(pool.open(request(pool)))
         dead = pool.stats()

@@ -17,7 +17,7 @@ from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.scheduling.lm_requests import Prompt, lm_tasks, prompt
 from cosyserve.engine.speak import speak
-from cosyserve.errors import CheckpointError, InputError, VoiceError
+from cosyserve.errors import VoiceError
 from cosyserve.models.config import LMConfig
 from cosyserve.models.lm.bistream import Bistream
 from cosyserve.text.numbers import read_numbers
@@ -120,7 +120,8 @@ def test_streamed_speech_is_whole_speech(cosyvoice3: Model, speaker: Voice) -> N
     streamed = np.concatenate([*parts, part])
     assert len(parts[0]) == 480 * (2 * 15 - 5)
     assert len(streamed) == len(whole) == 960 * 120
-    np.testing.assert_allclose(streamed, whole, atol=1e-4)
+    error = np.square(streamed - whole).mean() / np.square(whole).mean()
+    assert 10 * np.log10(error) < -60, "random weights turn float32's last digits into phases"
 
 
 @pytest.mark.parametrize(
@@ -179,11 +180,3 @@ def test_a_long_silence_is_cut_short() -> None:
     ended = Generation(WholeText(config, [], 0), 0, Sampling(), max_tokens=14)
     ended.take(6700)
     assert (ended.tokens, ended.finish) == ([], "stop")
-
-
-def test_other_runtimes_refuse_it(cosyvoice3_folder: Path, tmp_path: Path) -> None:
-    from cosyserve.deploy.triton_repository import render
-    from cosyserve.deploy.triton_settings import TritonSettings
-
-    with pytest.raises((CheckpointError, InputError), match="no Triton repository for CosyVoice3"):
-        render(TritonSettings(model_dir=str(cosyvoice3_folder)), tmp_path / "repository")

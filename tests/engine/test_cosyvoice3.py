@@ -13,6 +13,7 @@ import pytest
 from cosyserve.checkpoints.load import load_folder
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import AudioChunk, Mode, Recording, Sampling, SpeechRequest, Voice
+from cosyserve.engine.compute import flow_graphs, vocoder_graphs
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.scheduling.lm_requests import Prompt, lm_tasks, prompt
@@ -122,6 +123,28 @@ def test_streamed_speech_is_whole_speech(cosyvoice3: Model, speaker: Voice) -> N
     assert len(streamed) == len(whole) == 960 * 120
     error = np.square(streamed - whole).mean() / np.square(whole).mean()
     assert 10 * np.log10(error) < -60, "random weights turn float32's last digits into phases"
+
+
+def test_padded_shapes_and_company_change_nothing(
+    cosyvoice3: Model, speaker: Voice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, on static buffers."""
+    monkeypatch.setattr(flow_graphs, "SIZES", (104,))
+    monkeypatch.setattr(vocoder_graphs, "SIZES", (80,))
+    parts = cosyvoice3.need_token2wav()
+    together, alone = Token2Wav(*parts, (2,), static=True), Token2Wav(*parts, static=False)
+    together.warm_up()
+    states = [
+        alone.begin(speaker, with_prompt=prompted, seed=seed, speed=1.0)
+        for seed, prompted in enumerate((True, False))
+    ]
+    tokens = [np.random.default_rng(n).integers(0, 6561, n).tolist() for n in (18, 30)]
+    both = together.advance(states, tokens, [False, True])
+    for state, row, last, (samples, _) in zip(states, tokens, (False, True), both, strict=True):
+        ((wanted, _),) = alone.advance([state], [row], [last])
+        assert len(samples) == len(wanted)
+        error = np.square(samples - wanted).mean() / np.square(wanted).mean()
+        assert 10 * np.log10(error + 1e-20) < -60
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ def _check_transcript(model: Model, voice: Voice) -> None:
     least, most = (text * per_text for per_text in lm.speech_per_text)
     if not least <= speech <= most:
         log.warning(
-            "voice '%s': %d tokens of text for %.1f s of speech. If that is not what is said in the "
-            "recording, the model repeats words or speaks the prompt: correct the text",
+            "voice '%s': %d tokens of text for %.1f s of speech. If that is not what the recording "
+            "says, the model repeats words or speaks the prompt: correct the text",
             voice.name,
             text,
             speech / TOKENS_PER_SECOND,

@@ -43,9 +43,7 @@ class EngineSource:
             )
         lm, _ = hugging_face_sizes(folder)
         if lm.kind != "cosyvoice2":
-            raise CheckpointError(
-                f"{folder}: a CosyVoice3 LM, of which no engine can be made yet: use `cosyserve serve`"
-            )
+            raise CheckpointError(f"{folder}: a CosyVoice3 LM, of which no engine can be made yet")
         return cls(folder, lm, _quantization(file))
 
     @property

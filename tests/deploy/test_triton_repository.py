@@ -175,6 +175,12 @@ def test_what_can_not_be_rendered_leaves_nothing(tmp_path: Path, cosyvoice2_fold
         render(TritonSettings(model_dir="test"), tmp_path / "repository")
 
 
+def test_cosyvoice3_is_refused(tmp_path: Path, cosyvoice3_folder: Path) -> None:
+    prepare([str(cosyvoice3_folder)], tmp_path / "native", None, progress=False)
+    with pytest.raises(InputError, match="no Triton repository for CosyVoice3"):
+        render(TritonSettings(model_dir=str(tmp_path / "native")), tmp_path / "repository")
+
+
 def replaced(old: str, new: str) -> Callable[[Path], None]:
     def damage(repository: Path) -> None:
         file = repository / "token2wav" / "config.pbtxt"

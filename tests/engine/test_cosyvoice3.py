@@ -13,11 +13,12 @@ import pytest
 from cosyserve.checkpoints.load import load_folder
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import AudioChunk, Mode, Recording, Sampling, SpeechRequest, Voice
+from cosyserve.engine.compute import flow_graphs, vocoder_graphs
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.scheduling.lm_requests import Prompt, lm_tasks, prompt
 from cosyserve.engine.speak import speak
-from cosyserve.errors import CheckpointError, InputError, VoiceError
+from cosyserve.errors import VoiceError
 from cosyserve.models.config import LMConfig
 from cosyserve.models.lm.bistream import Bistream
 from cosyserve.text.numbers import read_numbers
@@ -120,7 +121,30 @@ def test_streamed_speech_is_whole_speech(cosyvoice3: Model, speaker: Voice) -> N
     streamed = np.concatenate([*parts, part])
     assert len(parts[0]) == 480 * (2 * 15 - 5)
     assert len(streamed) == len(whole) == 960 * 120
-    np.testing.assert_allclose(streamed, whole, atol=1e-4)
+    error = np.square(streamed - whole).mean() / np.square(whole).mean()
+    assert 10 * np.log10(error) < -60, "random weights turn float32's last digits into phases"
+
+
+def test_padded_shapes_and_company_change_nothing(
+    cosyvoice3: Model, speaker: Voice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, on static buffers."""
+    monkeypatch.setattr(flow_graphs, "SIZES", (104,))
+    monkeypatch.setattr(vocoder_graphs, "SIZES", (80,))
+    parts = cosyvoice3.need_token2wav()
+    together, alone = Token2Wav(*parts, (2,), static=True), Token2Wav(*parts, static=False)
+    together.warm_up()
+    states = [
+        alone.begin(speaker, with_prompt=prompted, seed=seed, speed=1.0)
+        for seed, prompted in enumerate((True, False))
+    ]
+    tokens = [np.random.default_rng(n).integers(0, 6561, n).tolist() for n in (18, 30)]
+    both = together.advance(states, tokens, [False, True])
+    for state, row, last, (samples, _) in zip(states, tokens, (False, True), both, strict=True):
+        ((wanted, _),) = alone.advance([state], [row], [last])
+        assert len(samples) == len(wanted)
+        error = np.square(samples - wanted).mean() / np.square(wanted).mean()
+        assert 10 * np.log10(error + 1e-20) < -60
 
 
 @pytest.mark.parametrize(
@@ -179,11 +203,3 @@ def test_a_long_silence_is_cut_short() -> None:
     ended = Generation(WholeText(config, [], 0), 0, Sampling(), max_tokens=14)
     ended.take(6700)
     assert (ended.tokens, ended.finish) == ([], "stop")
-
-
-def test_other_runtimes_refuse_it(cosyvoice3_folder: Path, tmp_path: Path) -> None:
-    from cosyserve.deploy.triton_repository import render
-    from cosyserve.deploy.triton_settings import TritonSettings
-
-    with pytest.raises((CheckpointError, InputError), match="no Triton repository for CosyVoice3"):
-        render(TritonSettings(model_dir=str(cosyvoice3_folder)), tmp_path / "repository")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
@@ -14,6 +15,7 @@ from cosyserve.contracts import (
     FRAMES_PER_TOKEN,
     MAX_PROMPT_SECONDS,
     SAMPLE_RATE,
+    TOKENS_PER_SECOND,
     Floats,
     Ints,
     Recording,
@@ -24,6 +26,8 @@ from cosyserve.models.config import EncoderConfig
 
 if TYPE_CHECKING:  # `voice_from_features` needs no torch
     from cosyserve.checkpoints.model import Model
+
+log = logging.getLogger(__name__)
 
 MIN_SECONDS = 0.5
 GRID = EncoderConfig().chunk
@@ -48,7 +52,25 @@ def enroll(model: Model, recording: Recording, *, keep_audio: bool = False) -> V
     narrow = resample(recording.samples, recording.rate, SPEECH_RATE)
     tokens, embedding = tokenizer(whisper_log_mel(narrow)), speaker(speaker_fbank(narrow))
     voice = voice_from_features(model.config, recording, tokens, embedding)
+    _check_transcript(model, voice)
     return replace(voice, source=recording.samples) if keep_audio else voice
+
+
+def _check_transcript(model: Model, voice: Voice) -> None:
+    """Warns of a text that is too long or too short for its recording."""
+    lm, tokenizer = model.config.lm, model.text_tokenizer
+    if not voice.prompt_text or lm is None or tokenizer is None:
+        return
+    text, speech = tokenizer.length(voice.prompt_text), len(voice.speech_tokens)
+    least, most = (text * per_text for per_text in lm.speech_per_text)
+    if not least <= speech <= most:
+        log.warning(
+            "voice '%s': %d tokens of text for %.1f s of speech. If that is not what the recording "
+            "says, the model repeats words or speaks the prompt: correct the text",
+            voice.name,
+            text,
+            speech / TOKENS_PER_SECOND,
+        )
 
 
 def voice_from_features(

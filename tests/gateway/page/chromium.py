@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -162,6 +164,7 @@ def chromium() -> Iterator[Browser]:
             [PROGRAM, *OPTIONS, f"--user-data-dir={profile}"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Debian's program is a script that starts the browser
         )
         try:
             port, path = _address(Path(profile) / "DevToolsActivePort", process)
@@ -170,7 +173,8 @@ def chromium() -> Iterator[Browser]:
                 yield browser
                 browser.call("Browser.close")
         finally:
-            process.terminate()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait(timeout=SECONDS)
 
 

@@ -47,6 +47,7 @@ def test_chinese(text: str, expected: str) -> None:
         ("GPT-4 and covid-19", "GPT-four and covid-nineteen"),
         ("a 3-year-old 2-in-1", "a three-year-old two-in-one"),
         ("10-20% of ￥200", "ten percent to twenty percent of two hundred yuan"),
+        ("note [ID1], [EH1] 2", "note [ID one], [EH1] two"),
         ("  Hello  ", "Hello"),
     ],
 )

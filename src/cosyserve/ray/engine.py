@@ -96,8 +96,11 @@ class RayEngine(WorkerPool[RayWorker]):
     async def adjust(self, now: float) -> None:
         """As many workers as are needed. Who is too many takes no new request, and ends when it
         has none."""
+        for worker in [one for one in self.workers if _has_failed(self._starts[one])]:
+            self.workers.remove(worker)  # another one is added for it
+            await self._end(worker)
         everybody = (*self.workers, *self._leaving)
-        slots = max(worker.stats().slots for worker in everybody)
+        slots = max((worker.stats().slots for worker in everybody), default=0)
         wanted = self._scale.wanted(sum(worker.load for worker in everybody), slots, now)
         while len(self.workers) < wanted:
             if self._leaving:
@@ -132,8 +135,12 @@ class RayEngine(WorkerPool[RayWorker]):
 
 
 def _tell(start: asyncio.Task[None]) -> None:
-    if not start.cancelled() and (error := start.exception()):
-        log.error("a worker can't be started: %s", error)
+    if _has_failed(start):
+        log.error("a worker can't be started: %s", start.exception())
+
+
+def _has_failed(start: asyncio.Task[None]) -> bool:
+    return start.done() and not start.cancelled() and start.exception() is not None
 
 
 def _join_cluster() -> None:

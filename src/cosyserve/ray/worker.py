@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import ray
+from ray.exceptions import RayError
 
 from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.options import WorkerOptions
@@ -60,7 +61,10 @@ class RayWorker(WorkerEngine):
         self._host = ""
         with self._links.expected() as (token, arrived):
             # Calls of Ray's may wait for its head node, and nobody else must.
-            actor, work = await asyncio.to_thread(self._place, token)
+            try:
+                actor, work = await asyncio.to_thread(self._place, token)
+            except RayError as error:
+                raise ConnectionError(f"Ray places no worker: {error}") from error
             try:
                 life = asyncio.wrap_future(work.future())
                 # Ray may know of a death before the link does.
@@ -72,7 +76,8 @@ class RayWorker(WorkerEngine):
                 self._host = writer.get_extra_info("peername")[0]
                 yield reader, writer
             finally:
-                await asyncio.to_thread(ray.kill, actor)
+                with contextlib.suppress(RayError):
+                    await asyncio.to_thread(ray.kill, actor)
 
     def _place(self, token: bytes) -> tuple[Any, Any]:
         """A new actor, which waits for a node with room, and the task that is its life."""

@@ -52,5 +52,6 @@ COSYVOICE3_TOKENS = (
     ),
     *(f"[{sound}]" for sound in _CHINESE.split()),
 )
-STRESSED = re.compile(r"\[([A-Z]{2})([012])\]")  # an English vowel; its digit is no number
+_STRESSABLE = "|".join(sound for sound in _ENGLISH.split() if sound[0] in _VOWELS)
+STRESSED = re.compile(rf"\[({_STRESSABLE})([012])\]")  # its digit is no number
 SPECIAL = re.compile("|".join(map(re.escape, SPECIAL_TOKENS)))

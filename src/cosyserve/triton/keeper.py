@@ -74,12 +74,15 @@ class TritonKeeper:
             settled = time.monotonic() - self.server.started > SETTLED_SECONDS
             self._failures = 0 if self.server.was_ready and settled else self._failures + 1
             log.warning("tritonserver lost a process and is started anew")
-            self._last_words = self.server.tail()
+            self._last_words = self.server.tail() or self._last_words
             self.server.kill()
             if self._over.wait(PAUSES[min(self._failures, len(PAUSES) - 1)]):
                 return
             self.restarts += 1
-            self.server = self._start()
+            try:
+                self.server = self._start()
+            except OSError as error:  # a full disk, say: next time it may be better
+                log.error("tritonserver can't be started: %s", error)
 
     def _watch(self) -> bool:
         """Waits -> True when the server has to be replaced, False when it is to stop."""

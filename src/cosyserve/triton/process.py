@@ -7,6 +7,7 @@ carries one with the Python backend.
 from __future__ import annotations
 
 import contextlib
+import http.client
 import importlib.util
 import json
 import os
@@ -19,7 +20,6 @@ import sys
 import sysconfig
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +29,8 @@ from pathlib import Path
 from cosyserve.errors import CosyError, InputError
 
 READY_SECONDS = 300.0
+# A server that dies may do so in the middle of a word.
+NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
 STOP_SECONDS = 30.0
 GRPC = "COSYSERVE_TRITON_GRPC"  # tells a server's models where its gRPC side is
 SHARED_MEMORY = Path("/dev/shm")
@@ -164,7 +166,7 @@ class TritonProcess:
         try:
             with urllib.request.urlopen(request, timeout=2) as response:
                 found = json.load(response)
-        except (urllib.error.URLError, OSError):
+        except NO_ANSWER:
             return True  # whoever is not sure should not leave it at that
         return any(entry["name"] == model and entry.get("state") == "READY" for entry in found)
 
@@ -181,6 +183,8 @@ class TritonProcess:
 
     def tail(self, lines: int = 30) -> str:
         """The last lines of the server's log."""
+        if not self.log.exists():  # it was killed
+            return ""
         return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-lines:])
 
     def stop(self) -> None:
@@ -203,7 +207,7 @@ def answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=2) as response:
             return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
+    except NO_ANSWER:
         return False
 
 

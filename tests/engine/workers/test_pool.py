@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cosyserve.contracts import AudioChunk, EngineStats, Mode, SpeechRequest
-from cosyserve.engine.workers.pool import WorkerPool, total
+from cosyserve.engine.workers.pool import WorkerPool
 from cosyserve.errors import OverloadError, WorkerError
 from tests.engine.mocks import VOICE
 
@@ -51,9 +51,16 @@ def listen(*workers: ScriptedWorker, text: str | AsyncIterator[str] = "Hi.") -> 
 
 
 def test_a_worker_that_dies_before_the_first_audio_is_made_up_for() -> None:
-    dying, last = ScriptedWorker(WorkerError("died")), ScriptedWorker(load=9)
-    assert listen(dying, ScriptedWorker(WorkerError("died"), load=1), last) == 2
-    assert len(dying.asked) == len(last.asked) == 1
+    dying, other = ScriptedWorker(WorkerError("died")), ScriptedWorker(load=9)
+    assert listen(dying, other) == 2
+    assert len(dying.asked) == len(other.asked) == 1
+
+
+def test_a_request_that_kills_does_not_kill_them_all() -> None:
+    last = ScriptedWorker(load=9)
+    with pytest.raises(WorkerError, match="died"):
+        listen(*(ScriptedWorker(WorkerError("died"), load=load) for load in range(2)), last)
+    assert last.asked == []
 
 
 @pytest.mark.parametrize(
@@ -79,4 +86,7 @@ def test_nobody_else_who_is_ready_is_the_error_of_the_last() -> None:
 
 def test_counts_are_added() -> None:
     one, two = ScriptedWorker(), ScriptedWorker(ready=False)
-    assert total([one.stats(), two.stats()]) == EngineStats(True, 2, 4, 6, 8, 1.0)
+    pool = WorkerPool([one, two])  # type: ignore[list-item]
+    assert pool.stats() == EngineStats(
+        True, waiting=2, running=4, sessions=6, tokens=8, lm_seconds=1.0
+    )

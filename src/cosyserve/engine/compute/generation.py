@@ -26,6 +26,7 @@ class WholeText:
         self.min_tokens = min_tokens
         self.finished = False
         self._input = list(prompt)
+        self._stops = config.stops
         # Ids that mean something only while text arrives would end the speech in its middle.
         self.forbidden = tuple(i for i in config.control if i not in config.stops)
 
@@ -33,7 +34,7 @@ class WholeText:
         return None if self.finished else self._input
 
     def take(self, token: int) -> bool:
-        if token in self.config.stops:
+        if token in self._stops:
             self.finished = True
             return False
         self._input = [self.config.text_vocab + token]
@@ -57,7 +58,11 @@ class Generation:
     request: LMRequest | None = None  # that it was made of; None: its text still arrives
     dropped: int = 0  # tokens of silence that nobody hears
     _silence: int = 0  # tokens of it, the newest in a row
+    _silent: frozenset[int] = field(init=False)
     error: CosyError | None = None  # why an LM elsewhere could not go on
+
+    def __post_init__(self) -> None:
+        self._silent = self.text.config.silent
 
     @classmethod
     def from_request(cls, config: LMConfig, request: LMRequest, sampling: Sampling) -> Generation:
@@ -96,7 +101,7 @@ class Generation:
 
     def _hear(self, token: int) -> None:
         """Of a long silence only the first tokens are heard; the LM remembers all of it."""
-        self._silence = self._silence + 1 if token in self.text.config.silent else 0
+        self._silence = self._silence + 1 if token in self._silent else 0
         if self._silence > MAX_SILENCE:
             self.dropped += 1
         else:

@@ -184,7 +184,7 @@ class WorkerEngine:
                         replies.put_nowait(WorkerError("the worker died while it was speaking"))
         except asyncio.IncompleteReadError:
             log.warning("%s died", self.name)
-        except ConnectionError as error:
+        except OSError as error:  # a node that fell silent is a timeout, no ConnectionError
             log.warning("%s died: %s", self.name, error)
         return lived
 

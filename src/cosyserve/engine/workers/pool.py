@@ -1,6 +1,6 @@
 """Several workers as one engine: a request goes to the ready one with the least to do.
 
-If that one dies before the first audio, the request goes to another.
+If that one dies before the first audio, the request goes to another, once.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ class WorkerPool(Generic[Worker]):
                 return
             except WorkerError:
                 tried.append(worker)
-                # A text in pieces can't be read again.
-                if has_audio or not isinstance(request.text, str) or not self._has_ready(tried):
+                # A text in pieces can't be read again, and one that kills must not kill them all.
+                again = len(tried) == 1 and isinstance(request.text, str) and not has_audio
+                if not again or not self._has_ready(tried):
                     raise
 
     async def embed(self, recording: Recording) -> Voice:

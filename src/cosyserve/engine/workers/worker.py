@@ -83,7 +83,7 @@ class Worker:
             lm.start(self._loop.wake)
             self._info = replace(self._info, takes_pieces=False)
         self._intake = Intake(self._loop, tokenizer, NumberProcess())
-        self._gpus = range(torch.cuda.device_count())
+        self._gpus = [device for device in model.devices if device.type == "cuda"]
         self._reported_at = 0.0
         self._reported = self._scheduler.stats()
         self._enrolling = ThreadPoolExecutor(1, "enroll")
@@ -150,8 +150,7 @@ class Worker:
 
     def _stats(self) -> Stats:
         """The scheduler's, with what torch holds on each GPU, pools of CUDA graphs included."""
-        held = {f"cuda:{number}": torch.cuda.memory_reserved(number) for number in self._gpus}
-        memory = {device: count for device, count in held.items() if count}
+        memory = {str(device): torch.cuda.memory_reserved(device) for device in self._gpus}
         return Stats(replace(self._scheduler.stats(), gpu_memory=memory))
 
     def _send(self, message: FromWorker) -> None:

@@ -132,7 +132,8 @@ class Settings(BaseSettings):
     strict_fields: bool = False
     """What a field of a request is that nobody knows: 0, ignored and counted; 1, an error."""
     model_aliases: str = OPENAI_MODELS
-    """The names, separated by commas, that mean the model besides its own; `*` is any name."""
+    """The names, separated by commas, that mean the model besides its own and that of
+    `--model`; `*` is any name."""
     voice_aliases: str = ""
     """The voices' further names, as `NAME=VOICE` separated by commas; they go before stored voices,
     and before the voices that OpenAI's names have."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from cosyserve.settings import OPENAI_MODELS, Settings
 
@@ -22,7 +23,8 @@ class Policy:
 
     @classmethod
     def of(cls, settings: Settings) -> Policy:
-        aliases = (name.strip() for name in settings.model_aliases.split(","))
+        aliases = {name.strip() for name in settings.model_aliases.split(",")}
+        aliases |= {settings.model, Path(settings.model).name}  # as it was asked for with --model
         return cls(
             strict_fields=settings.strict_fields,
             model_aliases=frozenset(filter(None, aliases)),

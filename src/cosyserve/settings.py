@@ -179,8 +179,8 @@ class Settings(BaseSettings):
     """The number of requests with the same key inside the server at once; more are refused with
     429."""
     max_connections: int = Field(default=1024, ge=1)
-    """The number of WebSockets and Wyoming connections that are open at once; more are refused with
-    429."""
+    """The number of WebSockets and Wyoming connections that are open at once, a quarter of them at
+    most Wyoming's; more are refused with 429."""
     max_idle_seconds: float = Field(default=20.0, gt=0)
     """The longest time until a connection's first message, and from one piece of its text to the
     next."""

@@ -118,9 +118,11 @@ def test_time_is_limited() -> None:
         server.wait_until_idle()
 
         server.behave(delay=9.0)
+        body = {"input": "Hello.", "response_format": "pcm"}
         with pytest.raises(httpx.RemoteProtocolError):
-            server.say(response_format="pcm")
+            server.http.post(SPEECH, json=body, headers={"x-request-id": "late"})
         server.wait_until_idle()
+        assert server.http.get(f"{SPEECH}/late").json()["finish_reason"] == "error"
 
         with socket.create_connection(("127.0.0.1", server.port)) as slow:
             slow.sendall(b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")

@@ -106,11 +106,28 @@ def test_a_stream_that_takes_too_long_is_cut() -> None:
     with process("chunks=2, delay=60.0") as (child, first_line):
         url = address(first_line)
         fields = {"model": "sine", "input": "Hello.", "response_format": "pcm"}
+        refused: list[httpx.Response] = []
+
+        def ask_for_many() -> None:
+            refused.append(httpx.post(f"{url}{SPEECH}/batch", json={"items": [fields]}, timeout=10))
+
+        many = threading.Thread(target=ask_for_many)
         with httpx.stream("POST", url + SPEECH, json=fields, timeout=10) as response:
+            many.start()
+            while 'cosyserve_running{model="sine"} 2.0' not in httpx.get(f"{url}/metrics").text:
+                time.sleep(0.01)
             child.send_signal(signal.SIGTERM)
             with pytest.raises(httpx.RemoteProtocolError):
                 response.read()
+        many.join()
         assert ended(child) == "closed 0"
+        assert child.stderr
+        lines = [json.loads(line) for line in child.stderr.read().splitlines()]
+    told = refused[0].json()["error"]["code"]
+    assert (refused[0].status_code, told) == (503, "shutting_down")
+    speech = {line["method"]: line for line in lines if line["path"].startswith(SPEECH)}
+    assert {line["error"] for line in lines if line["path"].startswith(SPEECH)} == {"shutting_down"}
+    assert speech["BATCH"]["status"] == 503
 
 
 def test_websockets_finish_and_go_away() -> None:

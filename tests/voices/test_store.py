@@ -78,6 +78,25 @@ def test_a_voice_is_read_once_until_it_changes(store: VoiceStore) -> None:
     assert store.get("bea").consent == long.consent
 
 
+def test_a_consent_that_was_removed_stays_removed(
+    store: VoiceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consents = store.consents
+    kept = consents.add("Ada", "en", b"audio")
+    assert consents.rename(kept.id, "Bea") == replace(kept, name="Bea")
+    shelf = consents._shelf
+    read = shelf.read
+
+    def read_and_lose(name: str, max_bytes: int) -> bytes | None:
+        data = read(name, max_bytes)
+        assert consents.remove(name)
+        return data
+
+    monkeypatch.setattr(shelf, "read", read_and_lose)
+    assert consents.rename(kept.id, "Cid") is None
+    assert list(shelf.names()) == []
+
+
 def test_texts_that_fill_the_head_of_the_file(store: VoiceStore) -> None:
     voice = replace(VOICE, prompt_text="words " * HEAD_BYTES)
     store.put("ann", voice)

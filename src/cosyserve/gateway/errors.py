@@ -29,6 +29,8 @@ from cosyserve.errors import (
     WorkerError,
 )
 
+MAX_FAULT = 300  # characters of an error message, which may quote what was sent
+
 
 class ErrorBody(BaseModel):
     message: str

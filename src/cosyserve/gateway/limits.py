@@ -114,6 +114,10 @@ class Guard:
                     await self._app(scope, body.receive, send_and_watch)
                 finally:
                     watch.cancel()
+        except asyncio.CancelledError as error:  # by the server, at its end
+            if not self._gate.closed:
+                raise
+            raise shutting_down() from error
         except Exception as error:
             if body.left:
                 raise ClientLeft from error
@@ -131,7 +135,10 @@ class Body:
         self._record = record
         self._taken = 0
         self._whole = asyncio.Event()
-        self.left = False
+
+    @property
+    def left(self) -> bool:
+        return self._record.client_left
 
     @property
     def whole(self) -> bool:
@@ -142,7 +149,7 @@ class Body:
             await asyncio.Future()  # the only message to come is the watch's business
         message = await self._receive()
         if message["type"] == "http.disconnect":
-            self.left = True
+            self._record.client_left = True
             raise ClientLeft
         self._taken += len(message.get("body", b""))
         if self._taken > self._limit:
@@ -156,13 +163,18 @@ class Body:
         await self._whole.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self.left = True
+        self._record.client_left = True
         time_left.reschedule(0)
 
 
 def shutting_down() -> Refusal:
     headers = {"Connection": "close"} | retry_after(1)
     return Refusal(503, "the server is shutting down", "shutting_down", headers=headers)
+
+
+def took_too_long(what: str, seconds: float) -> Refusal:
+    message = f"the {what} took more than {seconds:g} s, which is the limit"
+    return Refusal(504, message, "timeout")
 
 
 def too_many(what: str) -> Refusal:
@@ -184,5 +196,4 @@ def _too_large(limit: int) -> NoReturn:
 def _too_slow(seconds: float, body: Body) -> Refusal:
     if not body.whole:
         return Refusal(408, f"the body took more than {seconds:g} s", "timeout")
-    message = f"the request took more than {seconds:g} s, which is the limit"
-    return Refusal(504, message, "timeout")
+    return took_too_long("request", seconds)

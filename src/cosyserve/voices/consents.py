@@ -6,6 +6,7 @@ One is kept as a line of JSON, which says what it is, and the bytes of the recor
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
 import uuid
@@ -20,6 +21,8 @@ PREFIX = "cons_"
 ID = re.compile(PREFIX + "[0-9a-f]{32}")
 MAX_HEAD_BYTES = 16 << 10
 
+log = logging.getLogger("cosyserve.voices")
+
 
 @dataclass(frozen=True)
 class Consent:
@@ -27,6 +30,9 @@ class Consent:
     name: str  # for people
     language: str
     created_at: int  # seconds since 1970
+
+
+KINDS = {"id": str, "name": str, "language": str, "created_at": int}
 
 
 class ConsentStore:
@@ -42,9 +48,15 @@ class ConsentStore:
         return consent
 
     def all(self) -> list[Consent]:
-        """The newest first."""
-        found = (self.get(id) for id in self._shelf.names())
-        known = [consent for consent in found if consent]
+        """The newest first, without those that are damaged."""
+        known = []
+        for id in self._shelf.names():
+            try:
+                consent = self.get(id)
+            except VoiceError as error:
+                log.warning("%s", error)
+            else:
+                known += [consent] if consent else []
         return sorted(known, key=lambda consent: (-consent.created_at, consent.id))
 
     def get(self, id: str) -> Consent | None:
@@ -56,16 +68,20 @@ class ConsentStore:
         if data is None:
             return None
         consent = replace(self._read(id, data), name=name)
-        self._shelf.write(id, _to_bytes(consent, data.partition(b"\n")[2]), replace=True)
-        return consent
+        kept = self._shelf.rewrite(id, _to_bytes(consent, data.partition(b"\n")[2]))
+        return consent if kept else None
 
     def remove(self, id: str) -> bool:
         return ID.fullmatch(id) is not None and self._shelf.remove(id)
 
     def _read(self, id: str, data: bytes) -> Consent:
         try:
-            return Consent(**json.loads(data.partition(b"\n")[0]))
-        except (ValueError, TypeError) as error:
+            consent = Consent(**json.loads(data.partition(b"\n")[0]))
+            kinds = {name: type(value) for name, value in vars(consent).items()}
+            if kinds != KINDS or consent.id != id:
+                raise TypeError
+            return consent
+        except (ValueError, TypeError, RecursionError) as error:
             raise VoiceError(f"{self._shelf.where(id)}: not a consent, or damaged") from error
 
 

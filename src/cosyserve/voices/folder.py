@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from cosyserve.errors import StoreError, VoiceError
@@ -16,6 +17,7 @@ class FolderShelf:
     def __init__(self, folder: Path, suffix: str = SUFFIX) -> None:
         self.folder = folder
         self._suffix = suffix
+        self._changing = threading.Lock()  # what is removed must not be rewritten afterwards
 
     def names(self) -> list[str]:
         return [file.stem for file in self.folder.glob(f"*{self._suffix}") if file.is_file()]
@@ -27,10 +29,16 @@ class FolderShelf:
     def write(self, name: str, data: bytes, *, replace: bool) -> bool:
         return write_file(self._file(name), data, replace=replace)
 
+    def rewrite(self, name: str, data: bytes) -> bool:
+        file = self._file(name)
+        with self._changing:
+            return file.exists() and write_file(file, data)
+
     def remove(self, name: str) -> bool:
         file = self._file(name)
         try:
-            file.unlink()
+            with self._changing:
+                file.unlink()
         except FileNotFoundError:
             return False
         except IsADirectoryError as error:

@@ -37,14 +37,17 @@ class LearnedVoices:
 
         `consent` says who agreed to this use of their voice.
         """
+        self.check_consent(consent)
+        key = await asyncio.to_thread(_key, source)
+        voice = self._voices.get(key)
+        return voice or await self._wait(key, learn)
+
+    def check_consent(self, consent: str) -> None:
         if self._require_consent and not consent.strip():
             raise ConsentError(
                 "this server speaks in the voice of a recording only with consent: say in "
                 "'consent' who agreed to it"
             )
-        key = await asyncio.to_thread(_key, source)
-        voice = self._voices.get(key)
-        return voice or await self._wait(key, learn)
 
     async def _wait(self, key: str, learn: Callable[[], Awaitable[Voice]]) -> Voice:
         learning = self._running.get(key)

@@ -58,6 +58,10 @@ class RedisShelf:
         with self._reachable():
             return bool(self._client.set(self._prefix + name, data, nx=not replace))
 
+    def rewrite(self, name: str, data: bytes) -> bool:
+        with self._reachable():
+            return bool(self._client.set(self._prefix + name, data, xx=True))
+
     def remove(self, name: str) -> bool:
         with self._reachable():
             return bool(self._client.delete(self._prefix + name))

@@ -19,6 +19,10 @@ class Shelf(Protocol):
         """Keeps the bytes. False: the name is taken, and `replace` is off."""
         ...
 
+    def rewrite(self, name: str, data: bytes) -> bool:
+        """Keeps the bytes instead of others. False: nothing has that name, or no longer."""
+        ...
+
     def remove(self, name: str) -> bool:
         """Removes the bytes. False: nothing had that name."""
         ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from functools import cached_property
 from pathlib import Path
 
 from cosyserve.contracts import VOICE_CACHE_BYTES, Voice
@@ -33,7 +34,7 @@ class VoiceStore:
         self._shelf = shelf
         self._read: ByteLRU[Voice] = ByteLRU(cache_bytes)
 
-    @property
+    @cached_property
     def consents(self) -> ConsentStore:
         """Recordings of people who agree, kept at the same place."""
         return ConsentStore(self._shelf)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from cosyserve.contracts import Mode
 from cosyserve.errors import CosyError, InputError, OverloadError
 from cosyserve.gateway.keys import KeyRing
 from cosyserve.gateway.original.grpc_server import grpc_server
+from cosyserve.settings import Settings
 from tests.gateway.serving import Running, opened, serving
 from tests.gateway.sine_engine import sine
 
@@ -64,6 +65,21 @@ class Client:
         with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel:
             yield channel.unary_stream(METHOD)(request, timeout=20, **options)
 
+    @contextmanager
+    def silent(self) -> Iterator[Any]:
+        """A call that asks for nothing."""
+        over = threading.Event()
+
+        def nothing() -> Iterator[bytes]:
+            over.wait()
+            yield from ()
+
+        with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel:
+            try:
+                yield channel.stream_stream(METHOD)(nothing(), timeout=20)
+            finally:
+                over.set()
+
     def ask(self, request: bytes, **options: Any) -> bytes:
         with self.calling(request, **options) as call:
             return b"".join(audio_of(response) for response in call)
@@ -76,7 +92,7 @@ class Client:
 
 @contextmanager
 def listening(keys: Sequence[str] = (), max_conc: int = 4) -> Iterator[Client]:
-    with serving() as server:
+    with serving(settings=Settings(max_idle_seconds=1)) as server:
         door = grpc_server(server.app.state.context, KeyRing(keys), "127.0.0.1:0", max_conc)
         with opened(server, door) as port:
             yield Client(server, port)
@@ -150,6 +166,14 @@ def test_more_calls_than_max_conc_are_refused(client: Client) -> None:
     assert client.ask(SFT)
 
 
+def test_silent_calls_take_no_place_and_end(client: Client) -> None:
+    with ExitStack() as stack:
+        silent = [stack.enter_context(client.silent()) for _ in range(3)]
+        assert client.ask(SFT)
+        assert {call.code() for call in silent} == {grpc.StatusCode.DEADLINE_EXCEEDED}
+        assert "no request came for 1 s" in silent[0].details()
+
+
 REFUSED = {
     "no message": b"\xff\xff",
     "no payload": b"",
@@ -208,6 +232,8 @@ def test_many_calls_at_once_beyond_the_limit_leave_nothing_behind(client: Client
 def test_keys_and_a_port_that_is_taken() -> None:
     with listening(keys=["a-key"]) as guarded:
         assert guarded.refused(SFT)[0] is grpc.StatusCode.UNAUTHENTICATED
+        with guarded.silent() as call:
+            assert call.code() is grpc.StatusCode.UNAUTHENTICATED
         wrong = [("authorization", "Bearer wrong")]
         assert guarded.refused(SFT, metadata=wrong)[0] is grpc.StatusCode.UNAUTHENTICATED
         assert guarded.ask(SFT, metadata=[("authorization", "Bearer a-key")])

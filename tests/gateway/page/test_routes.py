@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cosyserve.gateway.page import routes
 from tests.gateway.serving import Running, serving
 
 FOLDER = Path(str(files("cosyserve.gateway.page").joinpath("files")))
@@ -62,6 +63,12 @@ def test_every_file_is_used() -> None:
     for name in set(NAMES) - {"index.html"}:
         last = name.rpartition("/")[2]
         assert any(f"/{last}" in text for other, text in texts.items() if other != name), name
+
+
+def test_files_of_other_kinds_are_passed_over(tmp_path: Path) -> None:
+    for name in ("index.html", "index.html~", ".DS_Store", "README"):
+        (tmp_path / name).write_text(name)
+    assert [name for name, _ in routes._read(tmp_path)] == ["index.html"]
 
 
 def test_it_opens_without_a_key_and_asks_for_one() -> None:

@@ -44,11 +44,12 @@ def test_items_are_spoken_in_order_with_shared_fields(server: Running) -> None:
 
 
 def test_an_items_error_is_its_own(server: Running) -> None:
-    items = [{"input": "Hello."}, {"input": "Hello.", "voice": "nobody"}, {"input": ""}, {}]
+    words = {"input": "Hello.", "word_timestamps": True}
+    items = [{"input": "Hello."}, {"input": "Hello.", "voice": "nobody"}, {"input": ""}, {}, words]
     answer = ask(server, *items).json()
-    assert (answer["succeeded"], answer["failed"]) == (1, 3)
+    assert (answer["succeeded"], answer["failed"]) == (1, 4)
     codes = [result.get("error", {}).get("code") for result in answer["results"]]
-    assert codes == [None, "voice_not_found", "invalid_value", "invalid_value"]
+    assert codes == [None, "voice_not_found", *3 * ["invalid_value"]]
     assert all("audio_data" not in result for result in answer["results"][1:])
 
 
@@ -70,6 +71,24 @@ def test_a_batch_waits_where_a_single_request_would_be_refused(server: Running) 
     assert result["error"]["code"] == "engine_unavailable"
 
 
+def test_an_item_that_was_heard_is_not_begun_again(server: Running) -> None:
+    server.behave(error=OverloadError("full", 0.01), error_at=2)
+    (result,) = ask(server, {"input": "Hello."}).json()["results"]
+    assert result["error"]["code"] == "overloaded"
+    assert server.engine.sessions == 1
+
+
+def test_the_audio_of_all_items_is_limited() -> None:
+    with serving(settings=Settings(max_body_bytes=26_000, max_requests=1)) as server:
+        assert 26_000 < 2 * len(server.engine.samples) < 4 * 26_000
+        small = {"input": "Hello.", "response_format": "opus"}
+        answer = ask(server, {"input": "Hello."}, {"input": "Hello."}, small).json()
+        assert [result["status"] for result in answer["results"]] == ["success", "error", "success"]
+        error = answer["results"][1]["error"]
+        assert error["code"] == "answer_too_large"
+        assert "104000 bytes" in error["message"]
+
+
 def test_a_batch_takes_no_more_places_than_there_are() -> None:
     with serving(settings=Settings(max_requests=2)) as server:
         answer = ask(server, *[{"input": "Hello."}] * 6)
@@ -86,6 +105,7 @@ def test_a_batch_takes_no_more_places_than_there_are() -> None:
         ({"items": ["Hello."]}, "invalid_value"),
         ({"items": [{"input": "a"}] * 33}, "invalid_value"),
         ({"items": [{"input": "a" * 4000}] * 5}, "input_too_long"),
+        ({"items": [{"input": None}] * 5, "input": "a" * 4000}, "input_too_long"),
     ],
 )
 def test_batches_that_are_none(server: Running, body: dict[str, Any], code: str) -> None:

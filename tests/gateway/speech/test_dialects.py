@@ -179,6 +179,7 @@ def test_languages_by_other_names(server: Running, fields: dict[str, str], langu
         {"ref_audio": [DATA_URL], "ref_text": "Hum."},
         {"references": [{"data": RECORDING, "media_type": "audio/wav", "text": "Hum."}]},
         {"references": [{"audio_path": DATA_URL}], "ref_text": "Hum."},
+        {"references": [{"audio": None, "audio_path": DATA_URL, "text": "Hum."}]},
         {"reference_audio": DATA_URL, "reference_text": "Hum."},
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import ipaddress
 import socket
 import threading
@@ -17,7 +18,7 @@ from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.speech import remote_audio
 from cosyserve.gateway.speech.remote_audio import fetch, is_public
 from cosyserve.settings import Settings
-from tests.gateway.serving import serving
+from tests.gateway.serving import SPEECH, serving
 from tests.gateway.sine_engine import sine
 
 RECORDING = encode(sine(24_000), AudioFormat.WAV)
@@ -28,9 +29,12 @@ class Site(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.hosts.append(self.headers["host"])
+        assert self.headers["accept-encoding"] == "identity"
         match self.path:
             case "/me.wav":
                 self._answer(200, RECORDING)
+            case "/packed":
+                self._answer(200, gzip.compress(RECORDING), **{"Content-Encoding": "gzip"})
             case "/moved":
                 self._answer(302, b"", Location="/me.wav")
             case "/inside":
@@ -97,6 +101,13 @@ def get(url: str, max_bytes: int = 1 << 20) -> bytes:
         "64:ff9b::a00:1",
         "2002:a00:1::",
         "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+        "64:ff9b:1::7f00:1",
+        "::127.0.0.1",
+        "::ffff:0:127.0.0.1",
+        "5f00::1",
+        "3fff::1",
+        "168.63.129.16",
+        "::ffff:168.63.129.16",
     ],
 )
 def test_addresses_that_are_not_public(address: str) -> None:
@@ -134,6 +145,7 @@ def test_no_way_into_the_own_network(site: int, url: str) -> None:
         ("file", r"must be an http\(s\) one"),
         ("round", "3 redirects"),
         ("gone", "answers 404"),
+        ("packed", "compressed"),
     ],
 )
 def test_redirects_lead_nowhere_else(site: int, path: str, fault: str) -> None:
@@ -146,6 +158,7 @@ def test_a_recording_is_bounded_and_follows_a_redirect(site: int) -> None:
     assert get(f"http://127.0.0.1:{site}/moved") == RECORDING
     with pytest.raises(Refusal, match="larger than 1000 bytes"):
         get(f"http://127.0.0.1:{site}/me.wav", 1000)
+    assert remote_audio._authorities() is remote_audio._authorities()  # 70 ms each time
 
 
 def test_the_checked_address_is_the_one_that_is_asked(
@@ -180,3 +193,19 @@ def test_a_request_speaks_with_the_voice_at_a_url(site: int) -> None:
         answer = server.say(ref_audio=f"http://127.0.0.1:{site}/me.wav", ref_text="Hum.")
         assert answer.status_code == 200
         assert len(server.engine.requests[0].voice.speech_tokens) == 25
+
+
+@pytest.mark.usefixtures("loopback_is_public")
+def test_a_url_is_fetched_once_a_batch_and_not_without_consent(site: int) -> None:
+    settings = Settings(reference_urls=True, require_consent=True, max_requests=2)
+    items = [{"input": "Hello."}] * 6
+    with serving(settings=settings) as server:
+        for path, succeeded in (("me.wav", 6), ("gone", 0)):
+            body = {"items": items, "ref_audio": f"http://127.0.0.1:{site}/{path}"}
+            Site.hosts.clear()
+            refused = server.http.post(f"{SPEECH}/batch", json=body).json()["results"]
+            assert {result["error"]["code"] for result in refused} == {"consent_required"}
+            assert Site.hosts == []
+            answer = server.http.post(f"{SPEECH}/batch", json=body | {"consent": "Ada agreed."})
+            assert answer.json()["succeeded"] == succeeded
+            assert len(Site.hosts) == 1

@@ -109,6 +109,15 @@ def test_a_request_with_its_stages(kept: Kept, caplog: pytest.LogCaptureFixture)
     assert not [word for word in SECRET.split() if f"{word} " in everything]
 
 
+def test_items_of_a_batch_are_of_the_clients_trace(kept: Kept) -> None:
+    items = {"items": [{"input": "Hi."}]}
+    kept.server.http.post(f"{SPEECH}/batch", json=items, headers=TRACEPARENT)
+    root, _ = kept.take()
+    assert root
+    assert root.parent
+    assert f"{root.parent.span_id:016x}" == PARENT
+
+
 @pytest.mark.parametrize("header", [{}, {"traceparent": "nonsense"}, {"traceparent": "00-0-0-01"}])
 def test_without_a_sane_parent_a_trace_begins(kept: Kept, header: dict[str, str]) -> None:
     kept.server.http.post(SPEECH, json={"model": "sine", "input": "Hi."}, headers=header)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import openai
@@ -56,6 +58,8 @@ def test_consents_come_in_pages(audio: openai.resources.Audio) -> None:
     page = audio.voice_consents.list(limit=2)
     assert (len(page.data), page.has_more) == (2, True)
     assert {consent.id for consent in audio.voice_consents.list(limit=2)} == set(made)
+    with pytest.raises(openai.BadRequestError, match="no consent 'cons_1234'"):
+        audio.voice_consents.list(after="cons_1234")
     for id in made:
         audio.voice_consents.delete(id)
     assert audio.voice_consents.list().data == []
@@ -64,6 +68,9 @@ def test_consents_come_in_pages(audio: openai.resources.Audio) -> None:
 def test_no_voice_without_a_consent_that_exists(audio: openai.resources.Audio) -> None:
     with pytest.raises(openai.BadRequestError, match="no consent 'cons_1234'"):
         audio.voices.create(audio_sample=RECORDING, consent="cons_1234", name="eve")
+    checked = f"Ada (cons_{32 * '0'})"
+    with pytest.raises(openai.BadRequestError, match="the id of a consent alone"):
+        audio.voices.create(audio_sample=RECORDING, consent=checked, name="eve")
     with pytest.raises(openai.BadRequestError):
         audio.voices.create(type="prompt", prompt="deep", name="eve")
     noise = ("noise.wav", b"noise" * 100, "audio/wav")
@@ -92,3 +99,17 @@ def test_ids_leave_no_folder(tmp_path: Path) -> None:
         assert store.get(id) is None
         assert not store.remove(id)
     assert store.all() == [store.get(kept.id)]
+
+
+DAMAGED = [b"", b"junk\n", b"[]\n", b"[" * 9000, b'{"id": "x", "name": 5}\n']
+
+
+def test_damaged_ones_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = ConsentStore(FolderShelf(tmp_path))
+    kept = store.add("Ada", "en", b"audio")
+    strange = json.dumps(asdict(replace(kept, created_at="today"))).encode()  # type: ignore[arg-type]
+    copied = json.dumps(asdict(kept)).encode()
+    for number, data in enumerate([*DAMAGED, strange, copied]):
+        (tmp_path / "consent" / f"cons_{number:032}.consent").write_bytes(data)
+    assert store.all() == [kept]
+    assert caplog.text.count("not a consent, or damaged") == len(DAMAGED) + 2

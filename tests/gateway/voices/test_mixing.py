@@ -46,6 +46,15 @@ def test_voices_of_recordings_are_mixed_without_their_prompts_only(server: Runni
     assert not server.engine.requests[0].voice.speech_tokens.size
 
 
+def test_voices_of_other_models_are_not_mixed(server: Running) -> None:
+    other, unknown = (replace(preset(NORTH), fingerprint=mark) for mark in ("f2", ""))
+    server.behave(voices={"default": preset(EAST), "other": other, "unknown": unknown})
+    refused = server.say(voice="default+other")
+    assert "different models" in refused.json()["error"]["message"]
+    assert server.say(voice="unknown+default").status_code == 200
+    assert server.engine.requests[0].voice.fingerprint == "f1"
+
+
 def test_voices_that_only_a_triton_server_has_are_not_mixed(server: Running) -> None:
     empty = preset(np.ones(1, np.float32))
     server.behave(voices={"default": empty, "a": empty, "b": preset(EAST)})

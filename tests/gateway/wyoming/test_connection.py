@@ -28,12 +28,13 @@ from wyoming.tts import (
 )
 
 from cosyserve.audio import AudioFormat, encode
-from cosyserve.errors import CosyError
+from cosyserve.errors import CosyError, StoreError
 from cosyserve.gateway.listening import listen
 from cosyserve.gateway.wyoming.server import wyoming_server
 from cosyserve.settings import Settings
 from tests.gateway.serving import Running, opened, serving
 from tests.gateway.sine_engine import SineEngine, voice_of
+from tests.gateway.talking import talking
 
 
 @dataclass
@@ -88,7 +89,7 @@ async def hear(client: AsyncTcpClient, until: Callable[[str], bool] = AudioStop.
 
 @pytest.fixture(scope="module")
 def shared_door() -> Iterator[Door]:
-    settings = Settings(max_requests=1, max_connections=2, max_idle_seconds=1.5)
+    settings = Settings(max_requests=1, max_connections=8, max_idle_seconds=1.5)
     with (
         serving(SineEngine(), settings) as server,
         listen("127.0.0.1", 0, 10) as listener,
@@ -163,6 +164,39 @@ def test_text_in_pieces_as_home_assistant_sends_it(door: Door) -> None:
     assert door.server.engine.texts == ["".join(pieces), "Once more."]
 
 
+def test_speech_that_ends_before_its_text(door: Door) -> None:
+    """What still comes of the text, whole or in pieces, is not spoken a second time."""
+    door.server.behave(finish="length")
+
+    async def ask(client: AsyncTcpClient) -> None:
+        for _ in range(2):
+            await client.write_event(SynthesizeStart().event())
+            await client.write_event(SynthesizeChunk("As long as it may be.").event())
+            answer = await hear(client, SynthesizeStopped.is_type)
+            assert answer.kinds == ["audio-start", "audio-stop", "synthesize-stopped"]
+            await client.write_event(SynthesizeChunk(" And more.").event())
+            await client.write_event(Synthesize("As long as it may be. And more.").event())
+            await client.write_event(SynthesizeStop().event())
+        await client.write_event(Synthesize("Once more.").event())
+        assert (await hear(client)).kinds == ["audio-start", "audio-stop"]
+
+    door.talk(ask)
+    assert len(door.server.engine.requests) == 3
+
+
+def test_a_store_that_fails_is_no_bug(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unreachable() -> None:
+        raise StoreError("the voice store can't be used now")
+
+    monkeypatch.setattr(door.server.app.state.context.voices, "names", unreachable)
+
+    async def ask(client: AsyncTcpClient) -> None:
+        await client.write_event(Describe().event())
+        assert (await hear(client)).error.code == "voice_store_unavailable"
+
+    door.talk(ask)
+
+
 REFUSED: dict[str, Event] = {
     "voice_not_found": Synthesize("Hello.", voice=SynthesizeVoice(name="nobody")).event(),
     "input_too_long": Synthesize("x" * 4097).event(),
@@ -227,6 +261,9 @@ HOSTILE = [
     b'{"type": "describe", "data_length": -1}\n',
     b'{"type": "describe", "payload_length": "many"}\n',
     b'{"type": "describe", "data": 7, "data_length": 2}\n{}',
+    b'{"type": "synthesize", "data": [7]}\n',
+    b'{"type": "describe", "data_length": 65537}\n',
+    b'{"type": "describe", "payload_length": 1}\n',
 ]
 
 
@@ -285,13 +322,15 @@ def test_limits_are_those_of_all_requests(door: Door) -> None:
     assert door.server.say().status_code == 200
 
 
-def test_connections_are_limited_and_must_not_be_silent(door: Door) -> None:
+def test_connections_are_a_quarter_of_all_and_must_not_be_silent(door: Door) -> None:
     async def crowd() -> None:
         async with AsyncTcpClient("127.0.0.1", door.port) as first:
             async with AsyncTcpClient("127.0.0.1", door.port):
                 await asyncio.sleep(0.1)
                 async with AsyncTcpClient("127.0.0.1", door.port) as third:
                     assert (await hear(third)).error.code == "too_many_requests"
+                with talking(door.server.url):  # others still find a place
+                    pass
             assert (await hear(first)).error.code == "timeout"
 
     asyncio.run(crowd())

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 
+from cosyserve.errors import CosyError
 from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.connection.events import ServerEvent
 from cosyserve.gateway.connection.text import TextBuffer
 from cosyserve.gateway.connection.utterance import LAST_EVENT_SECONDS, Utterance
-from cosyserve.gateway.errors import ClientLeft, Refusal
+from cosyserve.gateway.errors import ClientLeft, Refusal, as_refusal
 from cosyserve.gateway.limits import shutting_down
 from cosyserve.gateway.speech.body import SpeechFields
 from cosyserve.gateway.telemetry.record import Record
@@ -26,6 +27,7 @@ class Connection(ABC):
     """
 
     protocol: str  # as the log calls it
+    share = 1.0  # of all connections that may be open, how many may be of this kind
 
     def __init__(self, context: ConnectionContext, record: Record, key: int | None) -> None:
         """`record` is that of the connection, `key` the number of the client's key."""
@@ -43,11 +45,13 @@ class Connection(ABC):
 
     @abstractmethod
     async def take_next(self) -> None:
-        """Waits for the next message and does what it says; raises ClientLeft, or a Refusal."""
+        """Waits for the next message and does what it says; raises ClientLeft, or what is told
+        to the client."""
 
     @abstractmethod
     async def send(self, item: ServerEvent | bytes) -> None:
-        """Sends what an utterance has to say as a whole, or not at all; raises ClientLeft."""
+        """Sends what an utterance has to say; raises ClientLeft. If it is cancelled, what it had
+        begun to send is completed, if at all, before the utterance's next item."""
 
     @abstractmethod
     async def refuse(self, refusal: Refusal) -> None:
@@ -59,7 +63,7 @@ class Connection(ABC):
 
     async def serve(self) -> None:
         connections, metrics = self._context.connections, self._context.metrics
-        with connections.register(self), metrics.connections.track_inprogress():
+        with connections.register(self, self.share), metrics.connections.track_inprogress():
             await self.open()
             try:
                 async with asyncio.TaskGroup() as self._tasks:
@@ -127,7 +131,8 @@ class Connection(ABC):
     async def _take(self) -> None:
         try:
             await self.take_next()
-        except Refusal as refusal:
+        except (Refusal, CosyError) as error:
+            refusal = as_refusal(error)
             self._context.metrics.count_refusal(refusal.code)
             await self.refuse(refusal)
 

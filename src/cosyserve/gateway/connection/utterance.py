@@ -14,7 +14,8 @@ from cosyserve.audio.formats import output_rate
 from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.connection.events import DoneEvent, ErrorEvent, ServerEvent, StartedEvent
 from cosyserve.gateway.connection.text import TextBuffer
-from cosyserve.gateway.errors import ClientLeft, Refusal
+from cosyserve.gateway.errors import ClientLeft
+from cosyserve.gateway.limits import shutting_down, took_too_long
 from cosyserve.gateway.speech.body import SpeechFields
 from cosyserve.gateway.speech.framing import Usage, open_framing
 from cosyserve.gateway.speech.speaking import Speaking
@@ -79,7 +80,12 @@ class Utterance:
                 refusal = self._context.ledger.refuse(record, error)
                 record.status = refusal.status_code
                 await self._send_last(send, ErrorEvent.of(refusal, record.request_id))
-        except (ClientLeft, asyncio.CancelledError):
+        except asyncio.CancelledError:
+            record.status = CLIENT_LEFT
+            if self._context.gate.closed:
+                record.status = self._context.ledger.refuse(record, shutting_down()).status_code
+            raise
+        except ClientLeft:
             record.status = CLIENT_LEFT
             raise
         finally:
@@ -100,8 +106,7 @@ class Utterance:
                 raise self._reason from error
             self._reason = error
             if self._timeout and self._timeout.expired():
-                message = f"the utterance took more than {limits.seconds:g} s, which is the limit"
-                raise Refusal(504, message, "timeout") from error
+                raise took_too_long("utterance", limits.seconds) from error
             raise
         finally:
             self._timeout = None

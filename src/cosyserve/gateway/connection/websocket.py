@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import WebSocket
+from pydantic_core import from_json
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
-from cosyserve.gateway.errors import ClientLeft, Refusal
+from cosyserve.gateway.errors import MAX_FAULT, ClientLeft, Refusal
 
 GOING_AWAY, POLICY = 1001, 1008  # why it is closed
 
@@ -26,13 +29,19 @@ class Socket:
         except OSError as error:
             raise ClientLeft from error
 
-    async def receive(self) -> str | None:
-        """The text of the next frame; None: the frame was binary."""
+    async def receive(self) -> dict[str, Any]:
+        """The JSON object in the next frame."""
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise ClientLeft
-        text: str | None = message.get("text")
-        return text
+        try:
+            value = from_json(message.get("text") or "")
+        except ValueError as error:
+            fault = f"send a JSON object in a text frame: {error!s:.{MAX_FAULT}}"
+            raise Refusal(400, fault, "invalid_json") from error
+        if not isinstance(value, dict):
+            raise Refusal(400, "send a JSON object in a text frame", "invalid_json")
+        return value
 
     async def send(self, data: str | bytes) -> None:
         if self._websocket.application_state is not WebSocketState.CONNECTED:

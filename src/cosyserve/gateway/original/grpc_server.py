@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from uuid import uuid4
 
 import grpc
@@ -19,6 +19,7 @@ from cosyserve.gateway.connection.events import ErrorEvent, ServerEvent
 from cosyserve.gateway.connection.utterance import Utterance
 from cosyserve.gateway.errors import Refusal, invalid_value
 from cosyserve.gateway.keys import KeyRing, bearer_key
+from cosyserve.gateway.limits import Gate
 from cosyserve.gateway.original.fields import speech_fields
 from cosyserve.gateway.original.grpc_messages import METHOD, ONEOF, SERVICE, Request, Response
 from cosyserve.gateway.speech.body import SpeechFields
@@ -27,6 +28,7 @@ from cosyserve.gateway.telemetry.record import Record
 
 PATH = f"/{SERVICE}/{METHOD}"
 GRACE_SECONDS = 1.0  # for calls that are still open at the end
+LONGEST_MS = 2**31 - 1  # that gRPC counts
 CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -43,15 +45,21 @@ async def grpc_server(
     context: ConnectionContext, keys: KeyRing, address: str, max_conc: int
 ) -> AsyncIterator[int]:
     """Serves at the address inside the `async with` -> the port. Of more than `max_conc` calls
-    at once, gRPC refuses the rest with RESOURCE_EXHAUSTED."""
+    that have asked for speech, the rest is refused with RESOURCE_EXHAUSTED."""
+    limits = context.limits
+    age = min(int(1000 * limits.seconds), LONGEST_MS)
     server = grpc.aio.server(
-        maximum_concurrent_rpcs=max_conc,
+        maximum_concurrent_rpcs=limits.requests,  # those that have not asked yet included
         options=[
-            ("grpc.max_receive_message_length", context.limits.body_bytes),
+            ("grpc.max_receive_message_length", limits.body_bytes),
+            ("grpc.max_connection_age_ms", age),
+            ("grpc.max_connection_age_grace_ms", age),
             ("grpc.so_reuseport", 0),  # a port that is taken is an error
         ],
     )
-    inference = grpc.unary_stream_rpc_method_handler(Inference(context, keys).answer)
+    # As a method of many messages, though there is one: a handler of one is called when it came,
+    # and nobody would look at the key of a client that sends none.
+    inference = grpc.stream_stream_rpc_method_handler(Inference(context, keys, max_conc).answer)
     handlers = grpc.method_handlers_generic_handler(SERVICE, {METHOD: inference})
     server.add_generic_rpc_handlers((handlers,))
     try:
@@ -70,22 +78,43 @@ async def grpc_server(
 class Inference:
     """The method of the service. A call whose client leaves is cancelled by gRPC."""
 
-    def __init__(self, context: ConnectionContext, keys: KeyRing) -> None:
+    def __init__(self, context: ConnectionContext, keys: KeyRing, max_conc: int) -> None:
         self._context = context
         self._keys = keys
+        self._asked = Gate(max_conc, max_conc)
 
-    async def answer(self, data: bytes, call: grpc.aio.ServicerContext) -> None:
+    async def answer(self, _: object, call: grpc.aio.ServicerContext) -> None:
         record = Record(f"req_{uuid4().hex}", "GRPC", PATH)
         ledger, key = self._context.ledger, None
+        with ExitStack() as admitted:
+            try:
+                if self._keys:
+                    key = self._keys.number(_sent_key(call))
+                data = await self._receive(call)
+                admitted.enter_context(self._asked.admit(None))
+                fields, text = await self._read(data)
+            except Exception as error:
+                refusal = ledger.refuse(record, error)
+                record.status = refusal.status_code
+                ledger.finish(record, PATH)
+                await call.abort(_code(record.status), refusal.detail)
+            await self._speak(call, Utterance(self._context, fields, text, record, key), record)
+
+    async def _receive(self, call: grpc.aio.ServicerContext) -> bytes:
+        seconds = self._context.limits.idle_seconds
         try:
-            if self._keys:
-                key = self._keys.number(_sent_key(call))
-            fields, text = await self._read(data)
-        except Exception as error:
-            refusal = ledger.refuse(record, error)
-            record.status = refusal.status_code
-            ledger.finish(record, PATH)
-            await call.abort(_code(record.status), refusal.detail)
+            async with asyncio.timeout(seconds):
+                data = await call.read()
+        except TimeoutError as error:
+            message = f"no request came for {seconds:g} s"
+            raise Refusal(408, message, "timeout") from error
+        if not isinstance(data, bytes):
+            raise Refusal(400, "the call ended without a request", "invalid_request")
+        return data
+
+    async def _speak(
+        self, call: grpc.aio.ServicerContext, utterance: Utterance, record: Record
+    ) -> None:
         fault = ""
 
         async def send(item: ServerEvent | bytes) -> None:
@@ -95,7 +124,7 @@ class Inference:
             elif isinstance(item, bytes):
                 await call.write(Response(tts_audio=item).SerializeToString())
 
-        await Utterance(self._context, fields, text, record, key).run(send)
+        await utterance.run(send)
         if fault:
             await call.abort(_code(record.status), fault)
 

@@ -62,16 +62,18 @@ def routes() -> APIRouter:
 
 
 def _read(folder: Traversable, prefix: str = "") -> list[tuple[str, File]]:
-    """Every file below a folder, by its path."""
+    """Every file of the page below a folder, by its path."""
     found = []
     for entry in folder.iterdir():
         name = prefix + entry.name
         if entry.is_dir():
             found += _read(entry, f"{name}/")
             continue
+        kind = KINDS.get(name.rpartition(".")[2])
+        if kind is None:  # an editor's or a file system's own
+            continue
         content = entry.read_bytes()
         tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-        kind = KINDS[name.rpartition(".")[2]]
         found.append((name, File(content, {"Content-Type": kind, "ETag": tag} | HEADERS)))
     return found
 

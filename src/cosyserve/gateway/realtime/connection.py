@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from typing import NoReturn
 
 from fastapi import APIRouter, WebSocket
@@ -21,7 +22,6 @@ from cosyserve.gateway.realtime.messages import (
     ResponseFields,
     SessionUpdate,
     read_event,
-    read_object,
 )
 from cosyserve.gateway.realtime.response import Event, Response, error_event, event, new_id
 from cosyserve.gateway.realtime.session import Session
@@ -61,6 +61,7 @@ class RealtimeConnection(Connection):
         self._last_item: str | None = None
         self._written = ""  # what users wrote that no response has spoken yet
         self._response: Response | None = None  # the latest
+        self._untold: deque[Event] = deque()  # of what it says
         self._event_id: str | None = None  # the client's, of the event that is being read
 
     async def open(self) -> None:
@@ -71,7 +72,7 @@ class RealtimeConnection(Connection):
 
     async def take_next(self) -> None:
         self._event_id = None
-        value = read_object(await self._socket.receive())
+        value = await self._socket.receive()
         if isinstance(event_id := value.get("event_id"), str):
             self._event_id = event_id
         match read_event(value):
@@ -89,8 +90,10 @@ class RealtimeConnection(Connection):
 
     async def send(self, item: ServerEvent | bytes) -> None:
         assert self._response
-        for told in self._response.tell(item):
-            await self._tell(told)
+        self._untold.extend(self._response.tell(item))
+        while self._untold:  # if it is stopped, its last item is told after the rest of this one
+            await self._tell(self._untold[0])
+            self._untold.popleft()
 
     async def refuse(self, refusal: Refusal) -> None:
         await self._tell(error_event(refusal.envelope.error, self._event_id))

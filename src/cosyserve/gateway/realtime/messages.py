@@ -11,18 +11,14 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     Field,
-    StringConstraints,
     TypeAdapter,
     ValidationError,
 )
-from pydantic_core import from_json
 
 from cosyserve.audio import AudioFormat
 from cosyserve.contracts import MAX_SPEED, MIN_SPEED
-from cosyserve.gateway.errors import Refusal
-
-MAX_FAULT = 300  # characters of an error message, which may quote what was sent
-Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+from cosyserve.gateway.errors import MAX_FAULT, Refusal
+from cosyserve.gateway.speech.body import Name
 
 
 def _with_audio(modalities: list[str]) -> list[str]:
@@ -119,18 +115,6 @@ class ResponseCancel(BaseModel):
 
 ClientEvent = SessionUpdate | ItemCreate | ResponseCreate | ResponseCancel
 _events: TypeAdapter[ClientEvent] = TypeAdapter(Annotated[ClientEvent, Field(discriminator="type")])
-
-
-def read_object(text: str | None) -> dict[str, Any]:
-    """The JSON object in a text frame; `text` is None for a binary frame."""
-    try:
-        value = from_json(text or "")
-    except ValueError as error:
-        message = f"send a JSON object in a text frame: {error!s:.{MAX_FAULT}}"
-        raise Refusal(400, message, "invalid_json") from error
-    if not isinstance(value, dict):
-        raise Refusal(400, "send a JSON object in a text frame", "invalid_json")
-    return value
 
 
 def read_event(value: dict[str, Any]) -> ClientEvent:

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from cosyserve.contracts import Engine
 from cosyserve.errors import OverloadError
 from cosyserve.gateway.errors import ErrorBody, Refusal
-from cosyserve.gateway.limits import Gate, Limits
+from cosyserve.gateway.limits import Gate, Limits, shutting_down, took_too_long
 from cosyserve.gateway.speech.body import SpeechBody
 from cosyserve.gateway.speech.dialects import translate
 from cosyserve.gateway.speech.framing import Usage, open_framing
@@ -32,6 +33,7 @@ MAX_ITEMS = 32
 AT_ONCE = 8
 MIN_WAIT = 0.05  # seconds, until a full engine is asked again
 INPUTS = 4  # as long as so many requests' texts may all texts together be, for memory's sake
+BODIES = 4  # as large as so many bodies may all audio together be
 
 
 class BatchBody(BaseModel):
@@ -65,17 +67,27 @@ class Batch:
     """The items of one request, spoken a few at a time."""
 
     def __init__(
-        self, engine: Engine, interpreter: Interpreter, limits: Limits, ledger: Ledger, id: str
+        self,
+        engine: Engine,
+        interpreter: Interpreter,
+        limits: Limits,
+        gate: Gate,
+        ledger: Ledger,
+        record: Record,
+        shared: dict[str, Any],
     ) -> None:
+        """`record` is that of the whole request, `shared` are fields for items that lack them."""
         self._engine = engine
         self._interpreter = interpreter
         self._limits = limits
+        self._gate = gate
         self._ledger = ledger
-        self._id = id
+        self._record = record
+        self._shared = shared
+        self._fetches = interpreter.fetches()
+        self._bytes = 0  # of audio
 
-    async def run(
-        self, items: list[dict[str, Any]], gate: Gate, key: int | None
-    ) -> list[ItemResult]:
+    async def run(self, items: list[dict[str, Any]], key: int | None) -> list[ItemResult]:
         """One speaker is admitted with the batch; more only where the limits have room for them."""
         waiting = iter(list(enumerate(items)))
         results: list[ItemResult] = []
@@ -83,7 +95,7 @@ class Batch:
             speakers = 1
             while speakers < min(AT_ONCE, len(items)):
                 try:
-                    admitted.enter_context(gate.admit(key))
+                    admitted.enter_context(self._gate.admit(key))
                 except Refusal:
                     break
                 speakers += 1
@@ -99,13 +111,18 @@ class Batch:
             results.append(await self._speak(index, fields))
 
     async def _speak(self, index: int, fields: dict[str, Any]) -> ItemResult:
-        record = Record(f"{self._id}.{index + 1}", "BATCH", PATH)
+        request_id, traceparent = f"{self._record.request_id}.{index + 1}", self._record.traceparent
+        record = Record(request_id, "BATCH", PATH, traceparent=traceparent)
         try:
             result = await self._spoken(index, fields, record)
             record.status = 200
             return result
         except asyncio.CancelledError:
             record.status = CLIENT_LEFT
+            if not self._record.client_left:
+                late = took_too_long("batch", self._limits.seconds)
+                reason = shutting_down() if self._gate.closed else late
+                record.status = self._ledger.refuse(record, reason).status_code
             raise
         except Exception as error:
             refusal = self._ledger.refuse(record, error)
@@ -115,19 +132,21 @@ class Batch:
             self._ledger.finish(record, PATH)
 
     async def _spoken(self, index: int, fields: dict[str, Any], record: Record) -> ItemResult:
-        body = SpeechBody.model_validate(fields)
+        body = SpeechBody.model_validate(self._shared | translate(fields))
         record.characters, record.consent = len(body.input), body.consent
         check_text(body.input, self._limits, "input")
-        request = await self._interpreter.request(body, body.input)
+        request = await self._interpreter.request(body, body.input, self._fetches)
         while True:
             framing = await asyncio.to_thread(
                 open_framing, "audio", body.response_format, body.sample_rate
             )
             speaking = Speaking(self._engine, request, framing, record, body.max_new_tokens)
             try:
-                pieces = [piece async for piece in speaking.audio()]
+                pieces = await self._hear(speaking)
                 break
             except OverloadError as full:  # who asks for many at once has time
+                if record.first_audio is not None:
+                    raise
                 await asyncio.sleep(max(full.retry_after, MIN_WAIT))
         audio = await asyncio.to_thread(base64.b64encode, b"".join(pieces))
         return ItemResult(
@@ -140,35 +159,66 @@ class Batch:
             usage=speaking.usage,
         )
 
+    async def _hear(self, speaking: Speaking) -> list[bytes]:
+        limit, pieces = BODIES * self._limits.body_bytes, []
+        try:
+            async with aclosing(speaking.audio()) as audio:
+                async for piece in audio:
+                    pieces.append(piece)
+                    self._bytes += len(piece)
+                    if self._bytes > limit:
+                        raise _too_large(limit)
+            return pieces
+        except BaseException:
+            self._bytes -= sum(map(len, pieces))
+            raise
+
 
 def routes(
     engine: Engine, interpreter: Interpreter, limits: Limits, gate: Gate, ledger: Ledger
 ) -> APIRouter:
     router = APIRouter(tags=["speech"])
 
-    @router.post(PATH, response_model_exclude_none=True)
-    async def speech_batch(body: BatchBody, request: Request) -> BatchResult:
+    @router.post(PATH, response_model=BatchResult)
+    async def speech_batch(body: BatchBody, request: Request) -> StreamingResponse:
         """Speaks several texts, and answers when all of them are spoken."""
-        shared = translate(body.model_extra or {})
-        items = [shared | translate(item) for item in body.items]
-        _check_length(items, INPUTS * limits.input_characters)
-        id = request.state.record.request_id
-        batch = Batch(engine, interpreter, limits, ledger, id)
-        results = await batch.run(items, gate, getattr(request.state, "key", None))
+        shared, record = translate(body.model_extra or {}), request.state.record
+        texts = [item.get("input") or shared.get("input") for item in body.items]
+        _check_length(texts, INPUTS * limits.input_characters)
+        batch = Batch(engine, interpreter, limits, gate, ledger, record, shared)
+        results = await batch.run(body.items, getattr(request.state, "key", None))
         succeeded = sum(result.status == "success" for result in results)
-        return BatchResult(
-            id=id,
+        result = BatchResult(
+            id=record.request_id,
             results=results,
             total=len(results),
             succeeded=succeeded,
             failed=len(results) - succeeded,
         )
+        return StreamingResponse(_json(result), media_type="application/json")
 
     return router
 
 
-def _check_length(items: list[dict[str, Any]], limit: int) -> None:
-    length = sum(len(item["input"]) for item in items if isinstance(item.get("input"), str))
+async def _json(batch: BatchResult) -> AsyncIterator[str]:
+    """The answer item by item: whatever is written at once holds up all other requests."""
+    yield batch.model_dump_json(exclude={"results"}).removesuffix("}") + ', "results": ['
+    for result in batch.results:
+        before = ", " if result.index else ""
+        yield before + await asyncio.to_thread(result.model_dump_json, exclude_none=True)
+    yield "]}"
+
+
+def _too_large(limit: int) -> Refusal:
+    message = (
+        f"the audio of all items is larger than the limit of {limit} bytes: ask for fewer items "
+        "at once, or for a smaller format"
+    )
+    return Refusal(413, message, "answer_too_large")
+
+
+def _check_length(texts: list[Any], limit: int) -> None:
+    length = sum(len(text) for text in texts if isinstance(text, str))
     if length > limit:
         message = f"the items have {length} characters together; the limit is {limit}"
         raise Refusal(400, message, "input_too_long", param="items")

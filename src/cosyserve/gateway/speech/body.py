@@ -101,6 +101,14 @@ class Reference(BaseModel):
     )
     text: Annotated[str, Field(max_length=MAX_TEXT)] | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_null(cls, fields: object) -> object:
+        """The recording may have any of several names, and the others be null."""
+        if not isinstance(fields, dict):
+            return fields
+        return {name: value for name, value in fields.items() if value is not None}
+
 
 class SpeechFields(BaseModel):
     """How a text is to be spoken. OpenAI's fields first, then ours, then those of other servers.

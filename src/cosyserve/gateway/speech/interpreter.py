@@ -11,7 +11,7 @@ from cosyserve.gateway.errors import Refusal, invalid_value
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.speech.body import AudioSource, AudioURL, SpeechFields
 from cosyserve.gateway.speech.dialects import labels
-from cosyserve.gateway.speech.remote_audio import fetch
+from cosyserve.gateway.speech.remote_audio import Fetches
 from cosyserve.gateway.status import check_model
 from cosyserve.gateway.telemetry.metrics import Metrics
 from cosyserve.gateway.voices.consents import Consents
@@ -45,13 +45,22 @@ class Interpreter:
     def check_model(self, name: str) -> None:
         check_model(self._engine.model, name, self._policy)
 
-    async def request(self, fields: SpeechFields, text: str | AsyncIterator[str]) -> SpeechRequest:
+    def fetches(self) -> Fetches:
+        """For several requests that may name the same recording."""
+        return Fetches(self._max_recording_bytes)
+
+    async def request(
+        self,
+        fields: SpeechFields,
+        text: str | AsyncIterator[str],
+        fetches: Fetches | None = None,
+    ) -> SpeechRequest:
         self._pass_over(fields.model_extra or {})
         if fields.model:
             self.check_model(fields.model)
         _check_task(fields)
         mode = _asked_mode(fields)
-        voice = await self._speaker(fields, mode)
+        voice = await self._speaker(fields, mode, fetches or self.fetches())
         return SpeechRequest(
             text=text,
             voice=voice,
@@ -70,10 +79,13 @@ class Interpreter:
         for label in labels(unknown):
             self._metrics.ignored_fields.labels(label).inc()
 
-    async def _speaker(self, fields: SpeechFields, mode: Mode | None) -> Voice:
+    async def _speaker(self, fields: SpeechFields, mode: Mode | None, fetches: Fetches) -> Voice:
         source, text = _reference(fields)
         if source is not None:
-            return await self._learned_voice(source, text, fields.consent)
+            consent = await self._consents.statement(fields.consent)
+            self._learned.check_consent(consent)
+            data = await self._recording(source, fetches)
+            return await self._learned_voice(data, text, consent)
         if not is_mix(fields.voice):
             return await self._known.speaker(fields.voice)
         parts = [
@@ -81,9 +93,7 @@ class Interpreter:
         ]
         return mix(parts, embeddings_alone=mode is Mode.PRESET)
 
-    async def _learned_voice(self, source: AudioSource, text: str, consent: str) -> Voice:
-        consent = await self._consents.statement(consent)
-        data = await self._fetched(source.url) if isinstance(source, AudioURL) else source
+    async def _learned_voice(self, data: bytes, text: str, consent: str) -> Voice:
         fingerprint = self._engine.model.fingerprint
         return await self._learned.get(
             *(fingerprint, data, text),
@@ -91,7 +101,9 @@ class Interpreter:
             consent=consent,
         )
 
-    async def _fetched(self, url: str) -> bytes:
+    async def _recording(self, source: AudioSource, fetches: Fetches) -> bytes:
+        if not isinstance(source, AudioURL):
+            return source
         if not self._policy.reference_urls:
             raise Refusal(
                 400,
@@ -100,7 +112,7 @@ class Interpreter:
                 "invalid_value",
                 param="ref_audio",
             )
-        return await fetch(url, self._max_recording_bytes)
+        return await fetches.get(source.url)
 
     async def _learn(self, data: bytes, text: str, consent: str) -> Voice:
         audio = await self._decoder.decode(data)

@@ -10,24 +10,58 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+import ssl
+from collections import defaultdict
+from functools import cache
 
 import httpx
 
 from cosyserve.gateway.errors import Refusal
+from cosyserve.voices.lru import ByteLRU
 
 SECONDS = 10.0
 MAX_REDIRECTS = 3
 NAT64 = ipaddress.ip_network("64:ff9b::/96")  # IPv4 addresses inside IPv6 ones
+UNICAST = ipaddress.ip_network("2000::/3")  # all of IPv6 that anybody was given
+RESERVED = (
+    ipaddress.ip_network("3fff::/20"),  # for documentation
+    ipaddress.ip_network("168.63.129.16/32"),  # Azure's own services, inside every machine there
+)
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
+class Fetches:
+    """The recordings that one request names, each fetched once if they are not large together."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._fetched: ByteLRU[bytes] = ByteLRU(max_bytes)
+        self._refused: dict[str, Refusal] = {}
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def get(self, url: str) -> bytes:
+        async with self._turns[url]:
+            if url in self._refused:
+                raise self._refused[url]
+            data = self._fetched.get(url)
+            if data is None:
+                try:
+                    data = await fetch(url, self._max_bytes)
+                except Refusal as refusal:
+                    self._refused[url] = refusal
+                    raise
+                self._fetched.put(url, data, len(data))
+            return data
+
+
 async def fetch(url: str, max_bytes: int) -> bytes:
     """The bytes at the URL."""
+    authorities = await asyncio.to_thread(_authorities)
     try:
         async with (
             asyncio.timeout(SECONDS),
-            httpx.AsyncClient(trust_env=False, timeout=SECONDS) as client,
+            httpx.AsyncClient(trust_env=False, timeout=SECONDS, verify=authorities) as client,
         ):
             for _ in range(MAX_REDIRECTS + 1):
                 answer = await _get(client, httpx.URL(url), max_bytes)
@@ -49,7 +83,7 @@ async def _get(client: httpx.AsyncClient, url: httpx.URL, max_bytes: int) -> byt
     request = client.build_request(
         "GET",
         url.copy_with(host=address),
-        headers={"Host": url.netloc.decode("ascii")},
+        headers={"Host": url.netloc.decode("ascii"), "Accept-Encoding": "identity"},
         extensions={"sni_hostname": url.host},  # whose certificate is checked
     )
     answer = await client.send(request, stream=True)
@@ -58,14 +92,22 @@ async def _get(client: httpx.AsyncClient, url: httpx.URL, max_bytes: int) -> byt
             return str(url.join(answer.headers["location"]))
         if not answer.is_success:
             raise _refused(f"the URL answers {answer.status_code}")
+        if answer.headers.get("content-encoding", "identity").lower() != "identity":
+            raise _refused("the URL answers with compressed bytes, which nobody asked for")
         data = bytearray()
-        async for piece in answer.aiter_raw():  # compressed bytes would grow without a bound
+        async for piece in answer.aiter_raw():
             data += piece
             if len(data) > max_bytes:
                 raise _refused(f"the recording at the URL is larger than {max_bytes} bytes")
         return bytes(data)
     finally:
         await answer.aclose()
+
+
+@cache
+def _authorities() -> ssl.SSLContext:
+    """Whose certificates are believed: read once, for it takes long."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 async def _public_address(host: str, port: int) -> str:
@@ -86,9 +128,10 @@ def is_public(address: Address) -> bool:
             inside = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
         if inside:
             return is_public(inside)
-        if address.teredo or address.is_site_local:
+        if address.teredo or address not in UNICAST:
             return False
-    return address.is_global and not address.is_multicast
+    reserved = any(address in network for network in RESERVED)
+    return address.is_global and not (address.is_multicast or reserved)
 
 
 def _refused(message: str) -> Refusal:

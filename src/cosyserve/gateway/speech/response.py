@@ -40,7 +40,7 @@ class SpeechResponse(Response):
         self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        finish = "cancelled"
+        finish = "error"
         try:
             async with aclosing(self._speaking.audio()) as audio:
                 async for data in audio:
@@ -56,6 +56,8 @@ class SpeechResponse(Response):
                 await self._send(send, report, last=True)
             raise
         finally:
+            if self._record.client_left:
+                finish = "cancelled"
             if self._ended and self._record.status:
                 self._ended(finish, self._speaking.usage)
 

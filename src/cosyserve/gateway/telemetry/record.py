@@ -24,6 +24,7 @@ class Record:
     started: float = field(default_factory=time.perf_counter)
     status: int = 0
     answered: bool = False  # completely
+    client_left: bool = False  # before it was
     bytes_out: int = 0
     characters: int = 0
     consent: str = ""  # to the use of the voice in the request's own recording

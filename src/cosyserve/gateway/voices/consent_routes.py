@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Form, Query, UploadFile
 from pydantic import BaseModel, Field
 
-from cosyserve.gateway.voices.consents import Consents
+from cosyserve.gateway.voices.consents import Consents, no_consent
 from cosyserve.gateway.voices.decoding import Decoder
 from cosyserve.voices.consents import Consent
 
@@ -64,7 +64,9 @@ def routes(consents: Consents, decoder: Decoder) -> APIRouter:
         """The newest first."""
         entries = [ConsentEntry.of(consent) for consent in await consents.all()]
         ids = [entry.id for entry in entries]
-        begin = ids.index(after) + 1 if after in ids else 0
+        if after and after not in ids:
+            raise no_consent(after, 400, "after")
+        begin = ids.index(after) + 1 if after else 0
         page = entries[begin : begin + limit]
         return ConsentList(
             data=page,

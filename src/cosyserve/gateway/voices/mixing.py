@@ -49,6 +49,10 @@ def mix(parts: Sequence[tuple[Voice, float]], *, embeddings_alone: bool) -> Voic
     sizes = {voice.embedding.size for voice in voices}
     if len(sizes) > 1 or 1 in sizes:  # a Triton server keeps its shipped voices to itself
         raise invalid_value("these voices can't be mixed here: name one of them", ["voice"])
+    families = {voice.family for voice in voices}
+    fingerprints = {voice.fingerprint for voice in voices} - {""}  # which is unknown
+    if len(families) > 1 or len(fingerprints) > 1:
+        raise invalid_value("voices that different models made can't be mixed", ["voice"])
     total = sum(weight for _, weight in parts)
     embedding = sum(weight / total * _unit(voice) for voice, weight in parts)
     return Voice(
@@ -57,7 +61,7 @@ def mix(parts: Sequence[tuple[Voice, float]], *, embeddings_alone: bool) -> Voic
         mel=np.zeros((0, voices[0].mel.shape[1] or MEL_BINS), np.float32),
         embedding=np.asarray(embedding, np.float32),
         family=voices[0].family,
-        fingerprint=voices[0].fingerprint,
+        fingerprint="".join(fingerprints),
     )
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from cosyserve.gateway.errors import Refusal, invalid_value
+from cosyserve.gateway.errors import MAX_FAULT, invalid_value
 from cosyserve.gateway.speech.body import SpeechFields
 
 HTTP_ONLY = frozenset({"input", "stream_format"})
-MAX_FAULT = 300  # characters of an error message, which may quote what was sent
 
 
 class StartMessage(SpeechFields):
@@ -49,17 +48,10 @@ _messages: TypeAdapter[ClientMessage] = TypeAdapter(
 )
 
 
-def read_message(text: str | None) -> ClientMessage:
-    """The message in a text frame; `text` is None for a binary frame."""
-    if text is None:
-        raise Refusal(
-            400, "send JSON in text frames; binary frames are the server's", "invalid_json"
-        )
+def read_message(value: dict[str, Any]) -> ClientMessage:
     try:
-        return _messages.validate_json(text)
+        return _messages.validate_python(value)
     except ValidationError as error:
         first = error.errors()[0]
-        fault = f"{first['msg']:.{MAX_FAULT}}"
-        if first["type"] == "json_invalid":
-            raise Refusal(400, f"the message is not JSON: {fault}", "invalid_json") from error
-        raise invalid_value(fault, first["loc"][1:] or ("type",)) from error
+        where = first["loc"][1:] or ("type",)
+        raise invalid_value(f"{first['msg']:.{MAX_FAULT}}", where) from error

@@ -42,6 +42,7 @@ class WyomingConnection(Connection):
     """Any error ends the connection: clients take nothing else for the end of an answer."""
 
     protocol = "WYOMING"
+    share = 0.25  # no key is needed: those who have one must still find a place
 
     def __init__(
         self, reader: StreamReader, writer: StreamWriter, context: ConnectionContext, record: Record
@@ -52,12 +53,13 @@ class WyomingConnection(Connection):
         self._writing = asyncio.Lock()
         self._text: TextBuffer | None = None  # that comes in pieces
         self._audible = False  # audio of this utterance was sent
+        self._discarding = False  # the rest of a text whose utterance has ended
 
     async def open(self) -> None:
         pass
 
     async def take_next(self) -> None:
-        event = await read_event(self._reader, self._context.limits.body_bytes)
+        event = await read_event(self._reader, self._context.limits.input_characters)
         kind = event.type
         if Describe.is_type(kind):
             await self._write(await describe(self._context))
@@ -67,12 +69,15 @@ class WyomingConnection(Connection):
             limits = self._context.limits
             text = TextBuffer(limits.input_characters, limits.idle_seconds)
             self._start(event, text)
-            self._text = text
-        elif SynthesizeChunk.is_type(kind):
-            self._push(event)
+            self._text, self._discarding = text, False
         elif SynthesizeStop.is_type(kind):
+            self._discarding = False
             if self._text:
                 self._text.end()
+        elif self._discarding:
+            pass
+        elif SynthesizeChunk.is_type(kind):
+            self._push(event)
         elif Synthesize.is_type(kind) and self._text is None:  # else for servers that want it whole
             text_to_speak = text_of(event)
             check_text(text_to_speak, self._context.limits, "text")
@@ -101,6 +106,7 @@ class WyomingConnection(Connection):
         await self._write(Error(refusal.detail, refusal.code))
 
     def utterance_ended(self) -> None:
+        self._discarding = self._text is not None and not self._text.ended
         self._text, self._audible = None, False
 
     def _start(self, event: Event, text: str | TextBuffer) -> None:

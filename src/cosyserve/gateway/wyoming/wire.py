@@ -14,20 +14,22 @@ from wyoming.event import Event
 from cosyserve.gateway.errors import ClientLeft, Refusal
 
 MAX_LINE = 1 << 16  # bytes
+CHARACTER_BYTES = 16  # at most, of a character in JSON, and of all that is around a text
 
 
-async def read_event(reader: StreamReader, max_bytes: int) -> Event:
-    """The next event; raises ClientLeft, or a Refusal after which nothing can be read."""
+async def read_event(reader: StreamReader, max_characters: int) -> Event:
+    """The next event, with a text of at most `max_characters`; raises ClientLeft, or a Refusal
+    after which nothing can be read."""
     try:
         line = await reader.readline()
         if not line:
             raise ClientLeft
-        head = _object(line)
-        data = head.get("data") or {}
-        if size := _length(head, "data_length", max_bytes):
-            data = data | _object(await reader.readexactly(size))
-        payload = await reader.readexactly(_length(head, "payload_length", max_bytes))
-        return Event(str(head["type"]), data, payload)
+        head = _object(from_json(line))
+        data = _object(head.get("data") or {})
+        if size := _length(head, "data_length", max(MAX_LINE, CHARACTER_BYTES * max_characters)):
+            data = data | _object(from_json(await reader.readexactly(size)))
+        _length(head, "payload_length", 0)  # is audio, which nobody sends to have a text spoken
+        return Event(str(head["type"]), data)
     except (IncompleteReadError, OSError) as error:
         raise ClientLeft from error
     except (ValueError, TypeError, KeyError) as error:
@@ -41,8 +43,7 @@ def text_of(event: Event) -> str:
     return text
 
 
-def _object(data: bytes) -> dict[str, Any]:
-    value = from_json(data)
+def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError("an object is expected")
     return value

@@ -7,10 +7,13 @@ import sys
 import tomllib
 from pathlib import Path
 
+EXTRAS = ("server", "otel", "wyoming")
+
 
 def requirements(pyproject: Path) -> list[str]:
     project = tomllib.loads(pyproject.read_text("utf-8"))["project"]
-    return [*project["dependencies"], *project["optional-dependencies"]["server"]]
+    optional = project["optional-dependencies"]
+    return [*project["dependencies"], *(line for extra in EXTRAS for line in optional[extra])]
 
 
 if __name__ == "__main__":

@@ -72,6 +72,7 @@ TIERS = {
         "cli/",
         "deploy/containers/test_fronts.py",
         "deploy/containers/test_helm.py",
+        "deploy/containers/test_scaling.py",
         "backends/",
         "bench/",
         "checkpoints/hub/",

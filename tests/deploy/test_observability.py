@@ -147,6 +147,28 @@ CASES: dict[str, dict[str, Any]] = {
             firing("CosyserveNotReady", "5m"),
         ],
     },
+    "no server at all": {
+        "input_series": [series("cosyserve_ready", "1 1 stale", instance="a")],
+        "alert_rule_test": [
+            firing("CosyserveGone", "6m"),
+            firing("CosyserveGone", "8m", {}),
+        ],
+    },
+    "one server that does not answer, and other targets that do not": {
+        "input_series": [
+            series("cosyserve_ready", "1 1 stale", job="tts", instance="a"),
+            series("cosyserve_ready", "1x9", job="tts", instance="b"),
+            {"series": 'up{job="tts",instance="a"}', "values": "1 1 0 0 0 0 0 stale"},
+            {"series": 'up{job="tts",instance="b"}', "values": "1x9"},
+            {"series": 'up{job="other",instance="a"}', "values": "0x9"},
+        ],
+        "alert_rule_test": [
+            firing("CosyserveUnreachable", "3m"),
+            firing("CosyserveUnreachable", "5m", {"job": "tts", "instance": "a"}),
+            firing("CosyserveUnreachable", "8m"),
+            firing("CosyserveGone", "9m"),
+        ],
+    },
     "workers that die again and again": {
         "input_series": [
             series("cosyserve_worker_restarts_total", "0 0 1 1 1 2 3 3 3 3 3", instance="a"),

@@ -33,12 +33,13 @@ def usage(free: int) -> object:
     return lambda _: shutil._ntuple_diskusage(free, 0, free)
 
 
+@pytest.mark.parametrize("region", ["triton_python_backend_shm_region_1", "cosyserve_0f_1"])
 def test_little_shared_memory_and_what_dead_servers_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, region: str
 ) -> None:
     (finding,) = shared_memory(tmp_path)
     assert finding.good
-    (tmp_path / "triton_python_backend_shm_region_1").touch()
+    (tmp_path / region).touch()
     monkeypatch.setattr("cosyserve.doctor.machine._running", lambda _: False)
     assert [finding.good for finding in shared_memory(tmp_path)] == [True, None]
     monkeypatch.setattr(shutil, "disk_usage", usage(64 << 20))

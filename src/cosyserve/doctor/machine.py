@@ -14,11 +14,12 @@ from cosyserve.audio import AudioFormat
 from cosyserve.deploy.nvidia_smi import nvidia_smi
 from cosyserve.doctor import troubles
 from cosyserve.doctor.finding import Finding
+from cosyserve.triton.process import REGION_PREFIX
 
 PACKAGES = ("torch", "numpy", "onnxruntime", "tokenizers", "safetensors", "av", "soxr", "wetext")
 OPTIONAL = ("tensorrt", "tensorrt_llm", "vllm", "transformers")
 ENCODERS = {AudioFormat.MP3: "libmp3lame", AudioFormat.OPUS: "libopus", AudioFormat.AAC: "aac"}
-REGIONS = "triton_python_backend_shm_region_*"
+REGIONS = ("triton_python_backend_shm_region_*", f"{REGION_PREFIX}*")  # Triton's own name, ours
 GIB = 2**30
 MIN_SHM, MIN_DISK, MIN_GPU = GIB // 4, 8 * GIB, 4 * GIB
 
@@ -66,7 +67,7 @@ def shared_memory(shm: Path) -> Iterator[Finding]:
     advice = troubles.SMALL_SHM.fix if size < MIN_SHM else ""
     good = None if advice else True
     yield Finding("shared memory", f"{shm}: {size / GIB:.2f} GiB", good, advice)
-    regions = len(list(shm.glob(REGIONS)))
+    regions = sum(len(list(shm.glob(name))) for name in REGIONS)
     if regions and not _running("tritonserver"):
         detail = f"{regions} regions of a Triton server that is gone"
         yield Finding("shared memory", detail, None, troubles.OLD_REGIONS.fix)

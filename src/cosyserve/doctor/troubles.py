@@ -32,7 +32,7 @@ SMALL_SHM = Trouble(
 )
 OLD_REGIONS = Trouble(
     "/dev/shm holds regions of a Triton server that is gone, and a new one fails with `boost`",
-    "`rm /dev/shm/triton_python_backend_shm_region_*` while no tritonserver runs",
+    "`rm -f /dev/shm/cosyserve_* /dev/shm/triton_python_*` while no tritonserver runs",
 )
 FULL_DISK = Trouble(
     "less than 8 GiB are free where models are kept",

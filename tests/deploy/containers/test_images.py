@@ -100,12 +100,24 @@ def test_the_healthcheck_sees_what_is_ready(
 
 
 @pytest.mark.server
+def test_the_image_asks_at_the_port_that_is_set() -> None:
+    shell, option, script = json.loads(last(FILES[0], "HEALTHCHECK").partition("CMD ")[2])
+    script = script.replace("python3 /opt/", f"{sys.executable} -I -S {ROOT / 'docker'}/")
+    with serving() as server:
+        port = server.url.rpartition(":")[2]
+        for given, status in ((port, 0), ("1", 1)):
+            done = subprocess.run([shell, option, script], env={"COSYSERVE_PORT": given})
+            assert done.returncode == status
+
+
+@pytest.mark.server
 def test_requirements_are_those_of_the_server(
     run: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
     printed = run("requirements.py", str(ROOT / "pyproject.toml"), "tritonclient[grpc]").stdout
     names = {re.split(r"[><=\[;]", line)[0] for line in printed.split("\n") if line}
     assert {"torch", "fastapi", "redis", "tritonclient"} <= names
+    assert {"wyoming", "opentelemetry-sdk"} <= names
     assert not {"pytest", "nvidia-pytriton"} & names
 
 

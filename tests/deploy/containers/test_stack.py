@@ -20,6 +20,7 @@ TRTLLM = ("llm=trtllm", "model=m", "engine=e", "tokenizer=t")
         (["replicas=3", "gpus=2"], "max_replicas=3 take a GPU each, but gpus=2"),
         (["replicas=3", "max_replicas=2", "gpus=4"], "replicas=3 are more than max_replicas"),
         (["layout=triton", "port=8001"], "port 8001 is given twice, to the gateway and to triton"),
+        (["port=9090"], "port 9090 .* to the gateway and to the gateway .metrics."),
         (["layout=triton", "gpus=2", "http_port=9000", "grpc_port=9001"], "port 9001 .* twice"),
         (["layout=triton", "gpus=2", "http_port=65535"], "must be 1..65535, got 65536"),
         (["keys=false"], "keys=false lets anybody who reaches 0.0.0.0"),

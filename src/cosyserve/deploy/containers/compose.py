@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from cosyserve.deploy.containers import commands
-from cosyserve.deploy.containers.stack import PORT, Stack
+from cosyserve.deploy.containers.stack import METRICS_PORT, PORT, Stack
 from cosyserve.settings import Settings
 
 HOME = "/var/lib/cosyserve"
@@ -106,6 +106,7 @@ def _triton_image(stack: Stack, script: str) -> Service:
         "entrypoint": ["sh", "-c"],
         "command": [script.replace("$", "$$")],
         **_hardened(),
+        "init": True,  # the other images have tini
         "shm_size": f"{stack.shm_mb}m",
         "ulimits": {"memlock": -1, "stack": 67108864},
         "volumes": _folders(stack),
@@ -117,7 +118,6 @@ def _hardened() -> Service:
     seconds = int(Settings.model_fields["shutdown_seconds"].default) + GRACE_SECONDS
     return {
         "restart": "unless-stopped",
-        "init": True,
         "stop_grace_period": f"{seconds}s",
         "read_only": True,
         "tmpfs": ["/tmp"],
@@ -133,12 +133,16 @@ def _reached(stack: Stack) -> Service:
         keys = "${COSYSERVE_API_KEYS:?give clients a key: set COSYSERVE_API_KEYS}"
     else:
         keys = ""
-    environment = {"COSYSERVE_API_KEYS": keys}
+    environment = {"COSYSERVE_API_KEYS": keys, "COSYSERVE_METRICS_PORT": str(METRICS_PORT)}
     if stack.layout == "server":
         environment["COSYSERVE_SLOTS"] = str(stack.slots_each)
     if stack.redis:
         environment["COSYSERVE_VOICE_STORE"] = "redis://redis:6379/0"
-    return {"ports": [f"{host}:{stack.port}:{PORT}"], "environment": environment}
+    ports = [
+        f"{host}:{stack.port}:{PORT}",
+        f"127.0.0.1:{stack.gateway_metrics_port}:{METRICS_PORT}",
+    ]
+    return {"ports": ports, "environment": environment}
 
 
 def _on_gpus(gpus: list[int]) -> Service:

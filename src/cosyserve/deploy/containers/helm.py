@@ -12,13 +12,16 @@ import yaml
 from cosyserve.checkpoints.folder import written_whole
 from cosyserve.deploy.containers import commands
 from cosyserve.deploy.containers.compose import REDIS_IMAGE, START_SECONDS
-from cosyserve.deploy.containers.stack import PORT, Stack
+from cosyserve.deploy.containers.stack import METRICS_PORT, PORT, Stack
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
 
 LLM_HOST = '{{ include "cosyserve.fullname" . }}-llm'  # a template of the chart fills it in
 TARGET = 0.7  # of the slots in use: with more, another server is started
 DRAIN_SECONDS = 10  # until every proxy has noticed that a server leaves
+# A Triton server that has lost a process is replaced in its container, which takes as long as its
+# start.
+TRITON_PATIENCE = START_SECONDS // 10
 OBSERVED = ("cosyserve-rules.yaml", "cosyserve-dashboard.json")
 
 Values = dict[str, Any]
@@ -46,7 +49,7 @@ def values_file(stack: Stack) -> str:
 
 def values(stack: Stack) -> Values:
     triton = stack.layout != "server"
-    triton_probes = _probes(8000, "/v2/health/live", "/v2/health/ready")
+    triton_probes = _probes("/v2/health/live", "/v2/health/ready", TRITON_PATIENCE)
     if stack.model and not stack.claim:
         raise InputError("model is a folder on a PersistentVolumeClaim: give claim=NAME, too")
     return {
@@ -55,12 +58,13 @@ def values(stack: Stack) -> Values:
             "modelSpec": [_model(stack)],
             "apiKey": {"secretName": "cosyserve-keys" if stack.keys else "", "secretKey": "keys"},
             "containerPort": PORT,
+            "metricsPort": METRICS_PORT,
             "servicePort": 80,
             **(triton_probes if triton else _gateway_probes()),
             "terminationGracePeriodSeconds": _grace_seconds(),
             "drainSeconds": DRAIN_SECONDS,
             "runtimeClassName": "",
-            "serviceMonitor": {"enabled": False, "interval": "15s", "secretKey": "metrics-key"},
+            "serviceMonitor": {"enabled": stack.autoscaling != "none", "interval": "15s"},
             "pdb": {"enabled": True, "maxUnavailable": 1},
         },
         "llmSpec": _llm(stack),
@@ -72,8 +76,12 @@ def values(stack: Stack) -> Values:
             "pvcStorage": "1Gi",
             "storageClass": "",
         },
-        "networkPolicy": {"enabled": True, "monitoringNamespace": "monitoring"},
-        "observability": {"dashboard": False, "rules": False},
+        "networkPolicy": {
+            "enabled": True,
+            "monitoringNamespace": "monitoring",
+            "extraEgress": [],
+        },
+        "observability": {"dashboard": False, "rules": False, "labels": {}},
     }
 
 
@@ -127,7 +135,7 @@ def _llm(stack: Stack) -> Values:
         "shmSize": f"{stack.shm_mb}Mi",
         "nodeSelectorTerms": [],
         "tolerations": [],
-        **_probes(8000, path, path),
+        **_probes(path, path, TRITON_PATIENCE),
     }
 
 
@@ -138,6 +146,7 @@ def _router(stack: Stack) -> Values:
         "replicaCount": 2,
         "requestCPU": "1",
         "requestMemory": "1Gi",
+        "env": [],
         "nodeSelectorTerms": [],
         "tolerations": [],
         **_gateway_probes(),
@@ -148,7 +157,7 @@ def _router(stack: Stack) -> Values:
             "targetCPUUtilizationPercentage": 70,
         },
         "pdb": {"enabled": True, "maxUnavailable": 1},
-        "sessionAffinitySeconds": 3600,
+        "sessionAffinitySeconds": 0,
         "ingress": {
             "enabled": bool(stack.host),
             "className": "nginx",
@@ -191,17 +200,15 @@ def _claim(stack: Stack) -> Values:
 
 
 def _gateway_probes() -> Values:
-    return _probes(PORT, "/health", "/ready")
+    return _probes("/health", "/ready", 3)
 
 
-def _probes(port: int, live: str, ready: str) -> Values:
-    """A server listens when its model is loaded and warmed up, which takes a minute on a GPU; a
-    Triton server that has lost a process is replaced in its container, which takes as long."""
+def _probes(live: str, ready: str, patience: int) -> Values:
+    """A server listens when its model is loaded and warmed up, which takes a minute on a GPU."""
 
     def probe(path: str, **numbers: int) -> Values:
-        return {"httpGet": {"path": path, "port": port}, "timeoutSeconds": 5, **numbers}
+        return {"httpGet": {"path": path, "port": "http"}, "timeoutSeconds": 5, **numbers}
 
-    patience = 3 if port == PORT else START_SECONDS // 10
     return {
         "startupProbe": probe(ready, periodSeconds=5, failureThreshold=2 * START_SECONDS // 5),
         "livenessProbe": probe(live, periodSeconds=10, failureThreshold=patience),

@@ -10,6 +10,8 @@ from cosyserve.deploy.containers.helm import values
 from cosyserve.deploy.containers.stack import PORT, Stack
 from cosyserve.errors import InputError
 
+METRICS_PORT = 8082  # Knative's proxy in the same pod has 9090 and 9091
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 SECURITY = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -32,6 +34,7 @@ def inference_service(stack: Stack) -> str:
         "scaleMetric": "concurrency",
         "scaleTarget": int(model["slots"] * model["slotsTarget"]),
         "timeout": 630,
+        "enableServiceLinks": False,
         "terminationGracePeriodSeconds": spec["terminationGracePeriodSeconds"],
         "containers": [_container(stack, spec, model)],
         "volumes": _volumes(model),
@@ -41,7 +44,12 @@ def inference_service(stack: Stack) -> str:
         "kind": "InferenceService",
         "metadata": {
             "name": "cosyserve",
-            "annotations": {"serving.kserve.io/enable-prometheus-scraping": "true"},
+            # KServe's own annotation would name the port of Knative's proxy instead.
+            "annotations": {
+                "prometheus.io/scrape": "true",
+                "prometheus.io/port": str(METRICS_PORT),
+                "prometheus.io/path": "/metrics",
+            },
         },
         "spec": {"predictor": predictor},
     }
@@ -53,7 +61,11 @@ def _container(stack: Stack, spec: dict[str, Any], model: dict[str, Any]) -> dic
     amounts = {"memory": model["requestMemory"]}
     if model["requestGPU"]:
         amounts[model["requestGPUType"]] = str(model["requestGPU"])
-    env: list[dict[str, Any]] = [{"name": "COSYSERVE_SLOTS", "value": str(model["slots"])}]
+    env: list[dict[str, Any]] = [
+        {"name": "COSYSERVE_PORT", "value": str(PORT)},
+        {"name": "COSYSERVE_METRICS_PORT", "value": str(METRICS_PORT)},
+        {"name": "COSYSERVE_SLOTS", "value": str(model["slots"])},
+    ]
     if stack.keys:
         secret = {"name": spec["apiKey"]["secretName"], "key": spec["apiKey"]["secretKey"]}
         env.append({"name": "COSYSERVE_API_KEYS", "valueFrom": {"secretKeyRef": secret}})
@@ -63,10 +75,8 @@ def _container(stack: Stack, spec: dict[str, Any], model: dict[str, Any]) -> dic
         "image": f"{model['repository']}:{model['tag']}",
         "args": model["args"],
         "env": env,
-        "ports": [{"containerPort": PORT, "protocol": "TCP"}],
-        "startupProbe": spec["startupProbe"],
-        "livenessProbe": spec["livenessProbe"],
-        "readinessProbe": spec["readinessProbe"],
+        "ports": [{"containerPort": PORT, "protocol": "TCP"}],  # Knative allows one
+        **{name: _probe(spec[name]) for name in PROBES},
         "resources": {"requests": amounts | {"cpu": model["requestCPU"]}, "limits": amounts},
         "securityContext": SECURITY,
         "volumeMounts": [
@@ -78,6 +88,11 @@ def _container(stack: Stack, spec: dict[str, Any], model: dict[str, Any]) -> dic
             ),
         ],
     }
+
+
+def _probe(probe: dict[str, Any]) -> dict[str, Any]:
+    """The chart's, by number: Knative lets no port be called http."""
+    return probe | {"httpGet": probe["httpGet"] | {"port": PORT}}
 
 
 def _volumes(model: dict[str, Any]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from cosyserve.version import __version__
 
 Layout = Literal["server", "triton", "disaggregated"]
 Autoscaling = Literal["none", "hpa", "keda"]
-PORT = 8080  # of the gateway, inside its container
+PORT, METRICS_PORT = 8080, 9090  # of the gateway, inside its container
 
 
 class Stack(KeyValues):
@@ -48,6 +48,8 @@ class Stack(KeyValues):
     """The address of the host that the gateway is reached at; Triton itself is at 127.0.0.1."""
     port: Int = Field(default=PORT, ge=1, le=65535)
     """The port of the host for the gateway."""
+    gateway_metrics_port: Int = Field(default=METRICS_PORT, ge=1, le=65535)
+    """The port of the host for the gateway's metrics, which need no key: at 127.0.0.1 only."""
     http_port: Int = Field(default=0, ge=0, le=65535)
     """The port of the host for the first Triton server; further servers count on; 0: the
     original's."""
@@ -128,8 +130,8 @@ class Stack(KeyValues):
         for name, port in self.published():
             if other := taken.get(port):
                 raise InputError(
-                    f"port {port} is given twice, to {other} and to {name}: set port, http_port, "
-                    "grpc_port and metrics_port so that all servers fit"
+                    f"port {port} is given twice, to {other} and to {name}: set port, "
+                    "gateway_metrics_port, http_port, grpc_port and metrics_port so that all fit"
                 )
             taken[port] = name
         return self
@@ -180,6 +182,7 @@ class Stack(KeyValues):
     def published(self) -> Iterator[tuple[str, int]]:
         """Every port of the host, and what it is for."""
         yield "the gateway", self.port
+        yield "the gateway (metrics)", self.gateway_metrics_port
         for number, name in enumerate(self.triton_names()):
             for side, port in vars(self.triton_ports(number)).items():
                 yield f"{name} ({side})", port

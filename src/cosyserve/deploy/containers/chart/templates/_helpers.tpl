@@ -102,8 +102,16 @@ tolerations: {{ toJson . }}
 {{- end }}
 {{- end }}
 
-{{/* What a process that answers clients is told: who may ask, where voices are. */}}
+{{/* Where a process that answers clients listens. */}}
+{{- define "cosyserve.frontPorts" -}}
+- {name: http, containerPort: {{ .Values.servingEngineSpec.containerPort }}}
+- {name: metrics, containerPort: {{ .Values.servingEngineSpec.metricsPort }}}
+{{- end }}
+
+{{/* What such a process is told: its ports, who may ask, where voices are. */}}
 {{- define "cosyserve.frontEnv" -}}
+- {name: COSYSERVE_PORT, value: {{ .Values.servingEngineSpec.containerPort | quote }}}
+- {name: COSYSERVE_METRICS_PORT, value: {{ .Values.servingEngineSpec.metricsPort | quote }}}
 {{- with .Values.servingEngineSpec.apiKey }}
 {{- if .secretName }}
 - name: COSYSERVE_API_KEYS

@@ -30,6 +30,8 @@ VALUES = {  # other than the defaults
     "engine": "triton://a:1",
     "max_connections": "1023",
     "gpu_memory": "12GiB",
+    "voice_aliases": "alloy=ada",
+    **dict.fromkeys(("strict_fields", "reference_urls", "require_consent"), "1"),
     **dict.fromkeys(("model", "home", "voice_store", "default_voice", "host", "api_keys"), "x"),
     **dict.fromkeys(("device", "lm_device", "token2wav_device"), "cuda:1"),
     **dict.fromkeys(("llm_temperature", "llm_top_p", "llm_repetition_penalty"), "0.5"),

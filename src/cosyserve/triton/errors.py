@@ -18,6 +18,7 @@ TRITON_CODES = {
     "CheckpointError": "INTERNAL",
     "VoiceError": "INVALID_ARG",
     "MissingVoiceError": "NOT_FOUND",
+    "ConsentError": "INVALID_ARG",
     "StoreError": "INTERNAL",
     "OverloadError": "UNAVAILABLE",
     "WorkerError": "UNAVAILABLE",

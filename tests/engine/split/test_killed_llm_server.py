@@ -77,6 +77,10 @@ def test_streams_of_a_killed_server_end_and_new_ones_go_on(voice: Voice) -> None
             whole = await asyncio.wait_for(spoken(engine, voice, asyncio.Event()), 60)
         assert whole == pytest.approx((token_process.TOKENS - 1) / 25, abs=0.1)
         scheduler = engine._loop.scheduler
+        for _ in range(500):
+            if scheduler.idle:
+                break
+            await asyncio.sleep(0.01)
         assert scheduler.idle
         assert not scheduler.lm.rows
         await engine.close()

@@ -90,7 +90,8 @@ def test_who_leaves_frees_the_session(legacy: Running) -> None:
         "GET", "/inference_sft", data={"tts_text": TEXT, "spk_id": "default"}
     )
     answer = legacy.http.send(request, stream=True)
-    next(answer.iter_raw())
+    pieces = answer.iter_raw()  # kept: a generator that nobody has closes the connection
+    next(pieces)
     assert legacy.engine.open_sessions == 1
     answer.close()
     legacy.wait_until_idle()

@@ -205,7 +205,7 @@ def test_refused_messages_do_not_disturb_who_speaks(server: Running) -> None:
         talk.send("end")
         reply = talk.hear("done")
         messages = [e["error"]["message"] for e in reply.events if e["type"] == "error"]
-        assert [message[:10] for message in messages[:2]] == ["one uttera", "send JSON "]
+        assert [message[:10] for message in messages[:2]] == ["one uttera", "send a JSO"]
         assert reply.audio == encode(server.engine.samples, AudioFormat.PCM)
         assert server.engine.texts == ["One two."]
 

@@ -108,7 +108,8 @@ def test_after_some_audio_an_event_tells(server: Running, caplog: pytest.LogCapt
     server.wait_until_idle()
     time.sleep(0.05)
     assert set(server.sockets) == before  # the answer is whole: the connection is kept
-    assert json.loads(caplog.messages[-1])["error"] == "engine_unavailable"
+    *_, line = (record for record in caplog.records if record.name == "cosyserve.gateway")
+    assert json.loads(line.getMessage())["error"] == "engine_unavailable"
     *_, last = (json.loads(e.removeprefix("data: ")) for e in response.text.split("\n\n") if e)
     assert last["type"] == "error"
     assert last["error"]["code"] == "engine_unavailable"

@@ -61,7 +61,7 @@ class RayEngine(WorkerPool[RayWorker]):
             raise WorkerError(f"no worker after {START_SECONDS:.0f} s: {room}")
         for start in done:
             start.result()
-        self._info = next(worker for worker in self.workers if worker.stats().ready).model
+        self._info = next(worker for worker in self.workers if worker.ready).model
         self._adjusting = asyncio.create_task(self._keep_adjusting())
 
     @property
@@ -108,7 +108,7 @@ class RayEngine(WorkerPool[RayWorker]):
             else:
                 self._add()
         while len(self.workers) > wanted:
-            idle = min(self.workers, key=lambda worker: (worker.stats().ready, worker.load))
+            idle = min(self.workers, key=lambda worker: (worker.ready, worker.load))
             self.workers.remove(idle)
             self._leaving.append(idle)
         for worker in [worker for worker in self._leaving if not worker.load]:

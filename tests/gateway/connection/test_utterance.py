@@ -10,7 +10,7 @@ import pytest
 from cosyserve.audio import AudioFormat
 from cosyserve.gateway.app import create_app
 from cosyserve.gateway.connection.events import ServerEvent
-from cosyserve.gateway.connection.utterance import Utterance
+from cosyserve.gateway.connection.utterance import ConnectionUtterance
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.speech.body import SpeechFields
 from cosyserve.gateway.telemetry.record import Record
@@ -34,7 +34,9 @@ def test_who_cancelled_it(tmp_path: Path, closed: bool, status: int, abort: str)
                 heard.set()
 
         fields = SpeechFields(response_format=AudioFormat.PCM)
-        task = asyncio.create_task(Utterance(context, fields, "Hello.", record, None).run(send))
+        task = asyncio.create_task(
+            ConnectionUtterance(context, fields, "Hello.", record, None).run(send)
+        )
         await heard.wait()
         if closed:
             context.gate.close()

@@ -15,8 +15,8 @@ from cosyserve.gateway.connection.events import DoneEvent, StartedEvent
 from cosyserve.gateway.connection.utterance import NO_USAGE
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.realtime.connection import RealtimeConnection
-from cosyserve.gateway.realtime.response import Response
-from cosyserve.gateway.realtime.session import Session
+from cosyserve.gateway.realtime.response import RealtimeResponse
+from cosyserve.gateway.realtime.session import RealtimeSession
 from cosyserve.gateway.telemetry.record import Record
 from cosyserve.settings import Settings
 from cosyserve.voices.store import open_store
@@ -49,7 +49,9 @@ def test_a_response_that_is_stopped_while_it_is_announced(tmp_path: Path, at_onc
         scope |= {"query_string": b"", "headers": []}
         connection = RealtimeConnection(WebSocket(scope, Any, Any), app.state.context)
         connection._socket = socket = SlowSocket(slow)  # type: ignore[assignment]
-        connection._response = Response(Session("sine"), "Hello.", "conv_1", None, None)
+        connection._response = RealtimeResponse(
+            RealtimeSession("sine"), "Hello.", "conv_1", None, None
+        )
         sending = asyncio.create_task(connection.send(STARTED))
         await asyncio.wait(
             [sending, waiting := asyncio.create_task(socket.waiting.wait())],

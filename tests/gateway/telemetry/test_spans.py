@@ -241,6 +241,7 @@ def test_spans_arrive_at_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_collector_that_is_gone_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spans_module, "CLOSE_SECONDS", 0.2)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "1")  # for all its tries together
     spans = open_spans("http://127.0.0.1:9/v1/traces")
     with serving(spans=spans) as server:
         assert server.say().status_code == 200

@@ -322,7 +322,8 @@ def test_metrics_and_the_log(server: Running, caplog: pytest.LogCaptureFixture) 
     while server.app.state.connections.count:
         assert time.monotonic() < until
         time.sleep(0.01)
-    lines = [json.loads(message) for message in caplog.messages]
+    records = [record for record in caplog.records if record.name == "cosyserve.gateway"]
+    lines = [json.loads(record.getMessage()) for record in records]
     streamed, refused, connection = (line for line in lines if line["path"] == STREAM)
     assert connection["status"] == 101
     assert streamed["request_id"] == connection["request_id"] + ".1"

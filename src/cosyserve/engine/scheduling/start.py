@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
+from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -30,25 +32,23 @@ def start_scheduler(
     0 slots are as many as the profile has; where they don't fit on the GPU, half as many, and so
     on. Slots that were asked for are an error when they don't fit.
     """
+    make = partial(
+        Scheduler.of, model, lm, max_waiting=max_waiting, max_wait=max_wait, profile=profile
+    )
     count = slots or profile.slots_on(model.device)
     while True:
         try:
-            scheduler = Scheduler.of(
-                model,
-                lm,
-                slots=count,
-                max_waiting=max_waiting,
-                max_wait=max_wait,
-                profile=profile,
-            )
-            scheduler.warm_up()
+            return _warm(make, count)
         except OutOfGPUMemoryError:
             if slots or count == 1:
                 raise
-        else:
-            return scheduler
-        scheduler = None  # type: ignore[assignment]  # its graphs hold the memory of the next one
-        gc.collect()
+        gc.collect()  # graphs of the one before hold the memory of the next
         torch.cuda.empty_cache()
         log.warning("the GPU has no memory for %d sessions: %d are tried", count, count // 2)
         count //= 2
+
+
+def _warm(make: Callable[..., Scheduler], slots: int) -> Scheduler:
+    scheduler = make(slots=slots)
+    scheduler.warm_up()
+    return scheduler

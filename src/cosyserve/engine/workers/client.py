@@ -119,6 +119,10 @@ class WorkerEngine:
                     self._send(Cancel(id))
 
     @property
+    def ready(self) -> bool:
+        return self._stats.ready
+
+    @property
     def load(self) -> int:
         """Requests inside; the worker may not know of the newest yet."""
         return max(self._stats.waiting + self._stats.running, len(self._replies))
@@ -154,7 +158,7 @@ class WorkerEngine:
         self._writer.write(frame(message))
 
     def _check_ready(self) -> None:
-        if self._writer is None or not self._stats.ready:
+        if self._writer is None or not self.ready:
             raise WorkerError("the worker is being started: try again in a moment")
 
     async def _keep(self) -> None:
@@ -177,7 +181,7 @@ class WorkerEngine:
                     while True:
                         self._take(from_worker.decode(await next_body(reader)))
                 finally:  # those who listen are told before the worker is cleared away
-                    lived = self._stats.ready
+                    lived = self.ready
                     self._past = replace(self.stats().totals, restarts=self._past.restarts + 1)
                     self._stats = EngineStats(ready=False, waiting=0, running=0)
                     for replies in self._replies.values():
@@ -228,7 +232,7 @@ class WorkerEngine:
     def _take(self, message: FromWorker) -> None:
         if isinstance(message, Ready):
             self._info = message.model
-            self._stats = EngineStats(ready=True, waiting=0, running=0)
+            self._stats = message.stats
             self._sent = SentVoices(self.options.voice_cache_bytes)
             if self._started and not self._started.done():
                 self._started.set_result(None)

@@ -79,6 +79,7 @@ class Ready(msgspec.Struct, tag=True):
     """The worker can speak."""
 
     model: ModelInfo
+    stats: EngineStats
 
 
 class NotStarted(msgspec.Struct, tag=True):

@@ -66,8 +66,8 @@ class WorkerPool(Generic[Worker]):
         await asyncio.gather(*(worker.close() for worker in self.workers))
 
     def _has_ready(self, tried: Sequence[Worker]) -> bool:
-        return any(worker.stats().ready for worker in self.workers if worker not in tried)
+        return any(worker.ready for worker in self.workers if worker not in tried)
 
     def _least_loaded(self, tried: Sequence[Worker] = ()) -> Worker:
         untried = [worker for worker in self.workers if worker not in tried]
-        return min(untried, key=lambda worker: (not worker.stats().ready, worker.load))
+        return min(untried, key=lambda worker: (not worker.ready, worker.load))

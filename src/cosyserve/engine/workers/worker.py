@@ -24,7 +24,7 @@ import torch
 from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
 from cosyserve.checkpoints.parts import MODULES
-from cosyserve.contracts import AudioChunk
+from cosyserve.contracts import AudioChunk, EngineStats
 from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.compute.gpu_memory import limit_gpu_memory
 from cosyserve.engine.compute.profile import profile
@@ -89,8 +89,7 @@ class Worker:
         self._enrolling = ThreadPoolExecutor(1, "enroll")
 
     def run(self) -> None:
-        self._send(Ready(self._info))
-        self._send(self._stats())
+        self._send(Ready(self._info, self._stats()))
         threading.Thread(target=self._listen, name="listen", daemon=True).start()
         self._loop.run()
 
@@ -146,12 +145,12 @@ class Worker:
         at_rest = not (stats.running or stats.waiting)
         if stats != self._reported and (at_rest or now - self._reported_at >= STATS_SECONDS):
             self._reported_at, self._reported = now, stats
-            self._send(self._stats())
+            self._send(Stats(self._stats()))
 
-    def _stats(self) -> Stats:
+    def _stats(self) -> EngineStats:
         """The scheduler's, with what torch holds on each GPU, pools of CUDA graphs included."""
         memory = {str(device): torch.cuda.memory_reserved(device) for device in self._gpus}
-        return Stats(replace(self._scheduler.stats(), gpu_memory=memory))
+        return replace(self._scheduler.stats(), gpu_memory=memory)
 
     def _send(self, message: FromWorker) -> None:
         try:

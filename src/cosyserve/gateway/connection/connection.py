@@ -13,7 +13,7 @@ from cosyserve.errors import CosyError
 from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.connection.events import ServerEvent
 from cosyserve.gateway.connection.text import TextBuffer
-from cosyserve.gateway.connection.utterance import LAST_EVENT_SECONDS, Utterance
+from cosyserve.gateway.connection.utterance import LAST_EVENT_SECONDS, ConnectionUtterance
 from cosyserve.gateway.errors import ClientLeft, Refusal, as_refusal
 from cosyserve.gateway.limits import shutting_down
 from cosyserve.gateway.speech.body import SpeechFields
@@ -35,7 +35,7 @@ class Connection(ABC):
         self._record = record
         self._key = key
         self._utterances = 0
-        self._utterance: Utterance | None = None  # until its last event is sent
+        self._utterance: ConnectionUtterance | None = None  # until its last event is sent
         self._idle_timeout: asyncio.Timeout | None = None  # of a client that asks for nothing
         self._tasks: asyncio.TaskGroup | None = None  # while it is open
 
@@ -89,7 +89,7 @@ class Connection(ABC):
         request_id = f"{self._record.request_id}.{self._utterances}"
         traceparent = self._record.traceparent
         record = Record(request_id, self.protocol, self._record.path, traceparent=traceparent)
-        self._utterance = Utterance(self._context, fields, text, record, self._key)
+        self._utterance = ConnectionUtterance(self._context, fields, text, record, self._key)
         self._tasks.create_task(self._speak(self._utterance))
         return request_id
 
@@ -99,7 +99,7 @@ class Connection(ABC):
             wait = 0 if self._context.connections.closed else seconds
             self._idle_timeout.reschedule(asyncio.get_running_loop().time() + wait)
 
-    async def _speak(self, utterance: Utterance) -> None:
+    async def _speak(self, utterance: ConnectionUtterance) -> None:
         try:
             await utterance.run(self.send)
         finally:

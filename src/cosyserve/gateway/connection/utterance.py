@@ -33,7 +33,7 @@ class Cancelled(Exception):  # noqa: N818 - an event, nobody's fault
     """The client wants to hear no more."""
 
 
-class Utterance:
+class ConnectionUtterance:
     """Runs once; `stop` may come at any time, from whoever reads the connection.
 
     Its text is whole, or arrives piece by piece while it is spoken.

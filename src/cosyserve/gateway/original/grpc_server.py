@@ -16,7 +16,7 @@ from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.errors import InputError
 from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.connection.events import ErrorEvent, ServerEvent
-from cosyserve.gateway.connection.utterance import Utterance
+from cosyserve.gateway.connection.utterance import ConnectionUtterance
 from cosyserve.gateway.errors import Refusal, invalid_value
 from cosyserve.gateway.keys import KeyRing, bearer_key
 from cosyserve.gateway.limits import Gate
@@ -98,7 +98,9 @@ class Inference:
                 record.status = refusal.status_code
                 ledger.finish(record, PATH)
                 await call.abort(_code(record.status), refusal.detail)
-            await self._speak(call, Utterance(self._context, fields, text, record, key), record)
+            await self._speak(
+                call, ConnectionUtterance(self._context, fields, text, record, key), record
+            )
 
     async def _receive(self, call: grpc.aio.ServicerContext) -> bytes:
         seconds = self._context.limits.idle_seconds
@@ -113,7 +115,7 @@ class Inference:
         return data
 
     async def _speak(
-        self, call: grpc.aio.ServicerContext, utterance: Utterance, record: Record
+        self, call: grpc.aio.ServicerContext, utterance: ConnectionUtterance, record: Record
     ) -> None:
         fault = ""
 

@@ -15,7 +15,7 @@ from cosyserve.gateway.connection.utterance import Cancelled
 from cosyserve.gateway.connection.websocket import UPGRADE, Socket, upgrade_required
 from cosyserve.gateway.errors import ErrorEnvelope, Refusal
 from cosyserve.gateway.realtime.messages import (
-    Item,
+    ConversationItem,
     ItemCreate,
     ResponseCancel,
     ResponseCreate,
@@ -23,8 +23,8 @@ from cosyserve.gateway.realtime.messages import (
     SessionUpdate,
     read_event,
 )
-from cosyserve.gateway.realtime.response import Event, Response, error_event, event, new_id
-from cosyserve.gateway.realtime.session import Session
+from cosyserve.gateway.realtime.response import Event, RealtimeResponse, error_event, event, new_id
+from cosyserve.gateway.realtime.session import RealtimeSession
 from cosyserve.gateway.speech.routes import check_text
 
 PATH = "/v1/realtime"
@@ -56,11 +56,11 @@ class RealtimeConnection(Connection):
         super().__init__(context, state["record"], state.get("key"))
         self._socket = Socket(websocket)
         self._asked_model = websocket.query_params.get("model", "")
-        self._session = Session(context.engine.model.name)
+        self._session = RealtimeSession(context.engine.model.name)
         self._id, self._conversation = new_id("sess"), new_id("conv")
         self._last_item: str | None = None
         self._written = ""  # what users wrote that no response has spoken yet
-        self._response: Response | None = None  # the latest
+        self._response: RealtimeResponse | None = None  # the latest
         self._untold: deque[Event] = deque()  # of what it says
         self._event_id: str | None = None  # the client's, of the event that is being read
 
@@ -103,7 +103,7 @@ class RealtimeConnection(Connection):
             await self._tell(error_event(refusal.envelope.error, None))
         await self._socket.close(refusal.detail, going_away)
 
-    async def _add(self, item: Item) -> None:
+    async def _add(self, item: ConversationItem) -> None:
         written = f"{self._written} {item.said}".strip()
         if written:
             check_text(written, self._context.limits, "item.content")
@@ -129,7 +129,9 @@ class RealtimeConnection(Connection):
         check_text(text, self._context.limits, param)
         session = self._session.updated(fields)
         conversation = None if fields.conversation == "none" else self._conversation
-        self._response = Response(session, text, conversation, fields.metadata, self._event_id)
+        self._response = RealtimeResponse(
+            session, text, conversation, fields.metadata, self._event_id
+        )
         if fields.input is None:
             self._written = ""
         self.begin(session.fields, text)

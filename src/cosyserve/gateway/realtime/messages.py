@@ -54,7 +54,7 @@ class AudioOutput(BaseModel):
     speed: Annotated[float, Field(ge=MIN_SPEED, le=MAX_SPEED)] | None = None
 
 
-class Audio(BaseModel):
+class AudioFields(BaseModel):
     output: AudioOutput | None = None
 
 
@@ -62,7 +62,7 @@ class SpokenFields(BaseModel):
     """How a session, or one response of it, is to be spoken; None leaves it as it is."""
 
     output_modalities: Modalities | None = None
-    audio: Audio | None = None
+    audio: AudioFields | None = None
     instructions: str | None = None
 
 
@@ -75,7 +75,7 @@ class Content(BaseModel):
     text: str
 
 
-class Item(BaseModel):
+class ConversationItem(BaseModel):
     id: Name | None = None
     type: Literal["message"]
     role: Literal["user", "system", "assistant"]
@@ -89,7 +89,7 @@ class Item(BaseModel):
 
 class ResponseFields(SpokenFields):
     conversation: Literal["auto", "none"] | None = None
-    input: list[Item] | None = None
+    input: list[ConversationItem] | None = None
     metadata: Metadata | None = None
 
 
@@ -100,7 +100,7 @@ class SessionUpdate(BaseModel):
 
 class ItemCreate(BaseModel):
     type: Literal["conversation.item.create"]
-    item: Item
+    item: ConversationItem
 
 
 class ResponseCreate(BaseModel):

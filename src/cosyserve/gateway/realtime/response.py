@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from cosyserve.gateway.connection.events import DoneEvent, ErrorEvent, ServerEvent, StartedEvent
 from cosyserve.gateway.errors import ErrorBody
-from cosyserve.gateway.realtime.session import Session
+from cosyserve.gateway.realtime.session import RealtimeSession
 from cosyserve.gateway.speech.framing import Usage
 
 Event = dict[str, Any]
@@ -30,12 +30,12 @@ def new_id(kind: str) -> str:
     return f"{kind}_{uuid4().hex}"
 
 
-class Response:
+class RealtimeResponse:
     """What an utterance says, in the order in which clients expect to hear it."""
 
     def __init__(
         self,
-        session: Session,
+        session: RealtimeSession,
         text: str,
         conversation: str | None,
         metadata: dict[str, str] | None,

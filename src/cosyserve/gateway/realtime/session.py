@@ -17,14 +17,14 @@ STYLE_MARK = "Delivery style:"
 
 
 @dataclass(frozen=True)
-class Session:
+class RealtimeSession:
     model: str
     voice: str = DEFAULT
     speed: float = 1.0
     format: PCM | PCMU = field(default_factory=PCM)
     style: str = ""
 
-    def updated(self, fields: SpokenFields) -> Session:
+    def updated(self, fields: SpokenFields) -> RealtimeSession:
         """The session with what the fields change of it."""
         changes: dict[str, Any] = {}
         output = fields.audio and fields.audio.output

@@ -63,7 +63,7 @@ class BatchResult(BaseModel):
     failed: int
 
 
-class Batch:
+class SpeechBatch:
     """The items of one request, spoken a few at a time."""
 
     def __init__(
@@ -185,7 +185,7 @@ def routes(
         shared, record = translate(body.model_extra or {}), request.state.record
         texts = [item.get("input") or shared.get("input") for item in body.items]
         _check_length(texts, INPUTS * limits.input_characters)
-        batch = Batch(engine, interpreter, limits, gate, ledger, record, shared)
+        batch = SpeechBatch(engine, interpreter, limits, gate, ledger, record, shared)
         results = await batch.run(body.items, getattr(request.state, "key", None))
         succeeded = sum(result.status == "success" for result in results)
         result = BatchResult(

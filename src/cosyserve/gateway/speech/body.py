@@ -93,7 +93,7 @@ AudioSource = Annotated[
 Format = Annotated[AudioFormat, WithJsonSchema({"type": "string", "enum": list(AudioFormat)})]
 
 
-class Reference(BaseModel):
+class ReferenceFields(BaseModel):
     """A recording and what is said in it, as other servers have them in `references`."""
 
     audio: AudioSource = Field(
@@ -132,7 +132,7 @@ class SpeechFields(BaseModel):
     reference_text: str = Field(default="", max_length=MAX_TEXT)
     consent: str = Field(default="", max_length=MAX_TEXT)
 
-    references: Annotated[list[Reference], Field(max_length=1)] = Field(default_factory=list)
+    references: Annotated[list[ReferenceFields], Field(max_length=1)] = Field(default_factory=list)
     task_type: Literal["Base", "CustomVoice", "VoiceDesign"] | None = None
     x_vector_only_mode: bool = False
     max_new_tokens: int | None = Field(default=None, ge=1, le=MAX_TOKENS)

@@ -26,7 +26,7 @@ from cosyserve.version import __version__
 
 OPERATION = "text_to_speech"
 CLOSE_SECONDS = 5.0  # for the last spans, when the server ends
-Stage = tuple[str, float, float]  # its name, its first and its last moment
+StageSpan = tuple[str, float, float]  # its name, its first and its last moment
 
 
 class Spans:
@@ -108,7 +108,7 @@ def _attributes(record: Record, route: str) -> dict[str, AttributeValue]:
     return attributes
 
 
-def _stages(record: Record) -> Iterator[Stage]:
+def _stages(record: Record) -> Iterator[StageSpan]:
     """Those that were passed: LM and token2wav work at the same time, as long as audio comes."""
     if timeline := record.timeline:
         entered, drawn = record.entered, timeline.drawn

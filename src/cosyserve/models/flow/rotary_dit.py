@@ -47,14 +47,12 @@ class PositionConvolutions(nn.Module):
             nn.Conv1d(hidden, hidden, POSITION_KERNEL, groups=POSITION_GROUPS)
         )
 
-    def forward(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
-        """x [B, T, C], past [2, B, C, 30]: what came before x at both -> [B, T, C], the next."""
-        y, kept = x.transpose(1, 2), []
-        for conv, before in zip((self.conv1, self.conv2), past, strict=True):
-            y = torch.cat((before, y), dim=2)
-            kept.append(y[:, :, -before.shape[2] :])
-            y = F.mish(conv(y))
-        return y.transpose(1, 2), torch.stack(kept)
+    def forward(self, x: Tensor) -> Tensor:
+        """x [B, T, C] -> [B, T, C]."""
+        y = x.transpose(1, 2)
+        for conv in (self.conv1, self.conv2):
+            y = F.mish(conv(F.pad(y, (POSITION_KERNEL - 1, 0))))
+        return y.transpose(1, 2)
 
 
 class InputEmbedding(nn.Module):
@@ -63,13 +61,12 @@ class InputEmbedding(nn.Module):
         self.proj = nn.Linear(4 * mel, hidden)  # x, prompt, mu, speaker
         self.conv_pos_embed = PositionConvolutions(hidden)
 
-    def forward(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> Tensor:
         x = self.proj(x)
-        positions, kept = self.conv_pos_embed(x, past)
-        return x + positions, kept
+        return x + self.conv_pos_embed(x)
 
 
-class Attention(nn.Module):
+class RotaryAttention(nn.Module):
     def __init__(self, config: RotaryDiTConfig) -> None:
         super().__init__()
         self.heads = config.heads
@@ -79,18 +76,16 @@ class Attention(nn.Module):
         self.to_v = nn.Linear(config.hidden, inner)
         self.to_out = nn.Sequential(nn.Linear(inner, config.hidden))
 
-    def forward(
-        self, x: Tensor, rotary: tuple[Tensor, Tensor], bias: Tensor | None, past: Tensor | None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor], bias: Tensor | None) -> Tensor:
         q, k, v = (
             linear(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for linear in (self.to_q, self.to_k, self.to_v)
         )
-        y, keys_values = attend(rotated(q, *rotary), rotated(k, *rotary), v, bias, past)
-        return self.to_out(y), keys_values
+        y, _ = attend(rotated(q, *rotary), rotated(k, *rotary), v, bias, None)
+        return self.to_out(y)
 
 
-class FeedForward(nn.Module):
+class RotaryFeedForward(nn.Module):
     def __init__(self, hidden: int, inner: int) -> None:
         super().__init__()
         self.ff = nn.Sequential(
@@ -115,25 +110,19 @@ class Modulation(nn.Module):
         return self.linear(F.silu(time))[:, None].chunk(self.parts, dim=-1)
 
 
-class Block(nn.Module):
+class RotaryBlock(nn.Module):
     def __init__(self, config: RotaryDiTConfig) -> None:
         super().__init__()
         self.attn_norm = Modulation(config.hidden, 6)
-        self.attn = Attention(config)
-        self.ff = FeedForward(config.hidden, int(config.mlp_ratio * config.hidden))
+        self.attn = RotaryAttention(config)
+        self.ff = RotaryFeedForward(config.hidden, int(config.mlp_ratio * config.hidden))
 
     def forward(
-        self,
-        x: Tensor,
-        time: Tensor,
-        rotary: tuple[Tensor, Tensor],
-        bias: Tensor | None,
-        past: Tensor | None,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        self, x: Tensor, time: Tensor, rotary: tuple[Tensor, Tensor], bias: Tensor | None
+    ) -> Tensor:
         shift, scale, gate, ff_shift, ff_scale, ff_gate = self.attn_norm(time)
-        y, keys_values = self.attn(modulate(x, shift, scale), rotary, bias, past)
-        x = x + gate * y
-        return x + ff_gate * self.ff(modulate(x, ff_shift, ff_scale)), keys_values
+        x = x + gate * self.attn(modulate(x, shift, scale), rotary, bias)
+        return x + ff_gate * self.ff(modulate(x, ff_shift, ff_scale))
 
 
 class RotaryDiT(nn.Module):
@@ -149,7 +138,7 @@ class RotaryDiT(nn.Module):
             }
         )
         self.input_embed = InputEmbedding(hidden, mel)
-        self.transformer_blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.transformer_blocks = nn.ModuleList(RotaryBlock(config) for _ in range(config.depth))
         self.norm_out = Modulation(hidden, 2)
         self.proj_out = nn.Linear(hidden, mel)
 
@@ -170,12 +159,11 @@ class RotaryDiT(nn.Module):
         time = torch.cat((angle.sin(), angle.cos()), dim=-1).to(x.dtype)
         time = self.time_embed["time_mlp"](time)
         x = torch.cat((x, prompt, mu, speaker[..., None].expand_as(x)), dim=1).transpose(1, 2)
-        blank = x.new_zeros(2, len(x), self.config.hidden, POSITION_KERNEL - 1)
-        x, _ = self.input_embed(x, blank)
+        x = self.input_embed(x)
         position = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
         turn = position[:, None] * rotary_frequencies(self.config.head_dim, x.device)
         rotary = turn.cos().to(x.dtype), turn.sin().to(x.dtype)
         for block in self.transformer_blocks:
-            x, _ = block(x, time, rotary, bias, None)
+            x = block(x, time, rotary, bias)
         scale, shift = self.norm_out(time)
         return self.proj_out(modulate(x, shift, scale)).transpose(1, 2)

@@ -147,7 +147,7 @@ def test_a_full_server_refuses_and_goes_on(small: Served, recording: Floats) -> 
     found = asking(small, together)
     refused = [item for item in found if isinstance(item, BaseException)]
     assert {type(error) for error in refused} == {OverloadError}
-    assert 1 <= len(found) - len(refused) <= 3  # one speaks, two wait
+    assert len(refused) < len(found)  # one speaks, two wait; whoever comes behind them may, too
     comes_to_rest(small)
     assert asking(small, lambda c: streamed(c, given(recording)))
 

@@ -89,8 +89,9 @@ def test_a_pause_is_a_pause(server: Running, page: Page) -> None:
     wait_until(page, "heard")
     page.click("#pause")
     page.wait_for("document.querySelector('#pause').textContent === 'Resume'")
+    time.sleep(0.3)  # until sound that is on its way has been heard
     played = page.text("#played")
-    time.sleep(0.3)
+    time.sleep(0.5)
     assert page.text("#played") == played
     page.click("#pause")
     page.wait_for(f"document.querySelector('#played').textContent !== '{played}'")

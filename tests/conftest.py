@@ -49,6 +49,7 @@ TIERS = {
     "kernels": (
         "models/lm/test_fused.py",
         "models/flow/test_fused_encoder.py",
+        "models/flow/test_fused_rotary_dit.py",
         "models/flow/test_fused_unet.py",
         "models/vocoder/test_fused.py",
     ),

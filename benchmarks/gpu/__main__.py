@@ -1,11 +1,12 @@
 """All figures of one GPU, with networks of full size and random weights, in less than 8 minutes.
 
-    python -m benchmarks.gpu [--budget SECONDS] [--only NAME ...] [--json FILE] [--tiny]
+    python -m benchmarks.gpu [--family FAMILY] [--budget SECONDS] [--only NAME ...] [--json FILE]
+                             [--tiny]
 
 Every figure is measured on its own: one that fails is null and named with its reason. The result
-is kept as benchmarks/history/DATE-GPU.json and compared with the goals; the exit status is 1 if
-something was computed wrongly. `--tiny` tries the machinery with small networks, also
-on a CPU, and keeps nothing.
+is kept as benchmarks/history/TIME-GPU-FAMILY.json and compared with the goals; the exit status is 1
+if something was computed wrongly. `--tiny` tries the machinery with small networks, also on a CPU,
+and keeps nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 import torch
 
 from benchmarks.gpu import checks, lm, speech
-from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.bench import FAMILIES, Bench
 from benchmarks.gpu.bounds import compared, incorrect
 from benchmarks.gpu.laws import laws
 from benchmarks.gpu.over_http import first_audio_http_ms
@@ -115,6 +116,7 @@ def measure(bench: Bench, names: list[str], asked: Sequence[str] = ()) -> dict[s
     found["device"] = torch.cuda.get_device_name() if on_gpu else "cpu"
     found["torch"] = torch.__version__
     return found | {
+        "family": bench.family,
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
         "command": " ".join(("python -m benchmarks.gpu", *asked)),
@@ -156,6 +158,7 @@ def commit() -> str | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--family", choices=FAMILIES, default=FAMILIES[0], help="of models")
     parser.add_argument("--budget", type=float, default=BUDGET, help="seconds for all figures")
     parser.add_argument("--only", nargs="+", choices=FIGURES, help="some figures")
     parser.add_argument("--json", type=Path, help="where else to keep the report")
@@ -163,8 +166,8 @@ def main() -> None:
     options = parser.parse_args()
     if not (options.tiny or torch.cuda.is_available()):
         sys.exit("torch sees no GPU: try --tiny")
-    bench = Bench(options.tiny, time.monotonic() + options.budget)
-    asked = [f"--budget {options.budget:g}"]
+    bench = Bench(options.tiny, time.monotonic() + options.budget, options.family)
+    asked = [f"--family {options.family}", f"--budget {options.budget:g}"]
     if options.only:
         asked += ["--only", *options.only]
     report = measure(bench, options.only or list(FIGURES), asked)
@@ -173,8 +176,9 @@ def main() -> None:
         options.json.write_text(text, "utf-8")
     if not options.tiny:
         HISTORY.mkdir(exist_ok=True)
-        name = report["device"].lower().replace(" ", "-")
-        (HISTORY / f"{report['when'][:10]}-{name}.json").write_text(text, "utf-8")
+        when, device = report["when"][:16].replace(":", ""), report["device"].lower()
+        name = f"{when}-{device.replace(' ', '-')}-{report['family']}.json"
+        (HISTORY / name).write_text(text, "utf-8")
     shown = {key: value for key, value in report.items() if key not in ("samples", "seconds")}
     sys.stdout.write("\n".join((json.dumps(shown, indent=1), *compared(report), "")))
     wrong = incorrect(report)

@@ -20,7 +20,9 @@ from cosyserve.models.config import (
     EncoderConfig,
     FlowConfig,
     LMConfig,
+    LookaheadConfig,
     ModelConfig,
+    RotaryDiTConfig,
     UNetConfig,
     VocoderConfig,
 )
@@ -32,17 +34,39 @@ PROMPT_TOKENS = 87  # of the voice
 PROMPT_POSITIONS = 110  # of the LM: text and the voice's tokens
 TOKENS = 250  # of an utterance: 10 s
 
-TINY = ModelConfig(
-    lm=LMConfig(64, 96, 2, 4, 2, text_vocab=300, speech_tokens=60),
-    flow=FlowConfig(
-        EncoderConfig(64, 4, 96, 2, 1),
-        UNetConfig("unet", 32, 2, 16, 1, 2),
-        speech_tokens=60,
-        steps=2,
+TINY = {
+    "cosyvoice2": ModelConfig(
+        lm=LMConfig(64, 96, 2, 4, 2, text_vocab=300, speech_tokens=60),
+        flow=FlowConfig(
+            EncoderConfig(64, 4, 96, 2, 1),
+            UNetConfig("unet", 32, 2, 16, 1, 2),
+            speech_tokens=60,
+            steps=2,
+        ),
+        vocoder=VocoderConfig(base=32, f0_channels=32),
     ),
-    vocoder=VocoderConfig(base=32, f0_channels=32),
-)
-FULL = ModelConfig(lm=LMConfig(), flow=FlowConfig(), vocoder=VocoderConfig())
+    "cosyvoice3": ModelConfig(
+        family="cosyvoice3",
+        lm=LMConfig(64, 96, 2, 4, 2, text_vocab=300, speech_tokens=60, kind="cosyvoice3"),
+        flow=FlowConfig(
+            LookaheadConfig(channels=32),
+            RotaryDiTConfig("rotary_dit", 32, 2, 2, 16),
+            speech_tokens=60,
+            steps=2,
+        ),
+        vocoder=VocoderConfig(base=32, f0_channels=32, causal=True),
+    ),
+}
+FULL = {
+    "cosyvoice2": ModelConfig(lm=LMConfig(), flow=FlowConfig(), vocoder=VocoderConfig()),
+    "cosyvoice3": ModelConfig(
+        family="cosyvoice3",
+        lm=LMConfig(kind="cosyvoice3"),
+        flow=FlowConfig(LookaheadConfig(), RotaryDiTConfig()),
+        vocoder=VocoderConfig(causal=True),
+    ),
+}
+FAMILIES = tuple(FULL)
 
 
 M = TypeVar("M", bound=torch.nn.Module)
@@ -54,6 +78,7 @@ class Bench:
 
     tiny: bool
     deadline: float
+    family: str = FAMILIES[0]
     samples: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -66,7 +91,7 @@ class Bench:
 
     @property
     def config(self) -> ModelConfig:
-        return TINY if self.tiny else FULL
+        return (TINY if self.tiny else FULL)[self.family]
 
     def few(self, full: int, tiny: int) -> int:
         return tiny if self.tiny else full
@@ -103,6 +128,7 @@ class Bench:
             random.integers(0, self.config.flow.speech_tokens, tokens, dtype=np.int32),
             random.standard_normal((2 * tokens, 80), np.float32),
             random.standard_normal(self.config.flow.speaker, np.float32),
+            family=self.family,
         )
 
     def random_tokens(self, seed: int, count: int) -> list[int]:

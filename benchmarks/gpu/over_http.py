@@ -61,7 +61,9 @@ def first_audio_http_ms(bench: Bench) -> dict[str, float]:
         try:
             port, count = str(listener.getsockname()[1]), str(bench.few(50, 2))
             command = [sys.executable, "-m", "benchmarks.gpu.over_http", port, count]
-            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, text=True, check=True, timeout=120
+            )
         finally:
             server.should_exit = True
             thread.join()

@@ -10,7 +10,16 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from cosyserve.models.flow.kernels import causal_conv, chunk_attention, euler, linear, norm_linear
+from cosyserve.models.flow.kernels import (
+    causal_conv,
+    chunk_attention,
+    euler,
+    grouped_conv,
+    linear,
+    modulation,
+    norm_linear,
+    rotation,
+)
 from cosyserve.models.lm.kernels import (
     decode_attention,
     draw,
@@ -176,6 +185,32 @@ for bm, bn, bk, halves in ((16, 64, 512, True), (64, 128, 64, False)):
         (half, "*i64", "*i64", half, number, "fp32"),
         **common | {"heads": 8, "width": 64, "clear": not halves, "bq": 64, "bk": bn, "bd": 64},
     )
+for bm, _, warps, stages in grouped_conv.TILES:
+    compiles(
+        grouped_conv._grouped_conv,
+        (*[half] * 5, number),
+        warps,
+        stages,
+        **common | {"channels": 1024, "size": 64, "taps": 31, "adds": True, "bm": bm, "bn": 64},
+    )
+compiles(
+    modulation._norm_modulate,
+    (half, half, *[whole] * 3, "*i64", half, number, "fp32"),
+    size=1024,
+    adds=True,
+    bm=modulation.ROWS,
+    bk=1024,
+    pdl=True,
+)
+compiles(
+    rotation._rotate_first_head,
+    (half, whole, whole, number),
+    inner=1024,
+    pairs=32,
+    bt=rotation.FRAMES,
+    bp=32,
+    pdl=True,
+)
 compiles(
     euler._euler,
     (half, whole, half, whole, "*i64", number, number, "fp32"),
@@ -204,11 +239,13 @@ compiles(
     8,
     **common | voiced | {"bm": 128, "bn": 64, "bk": 64},
 )
-compiles(
-    excitation._excite,
-    (*[whole] * 3, *["*i64"] * 2, *[whole] * 3, number, *["fp32"] * 3),
-    frame=480,
-    tones=9,
-    pdl=True,
-    block=256,
-)
+for causal in (False, True):
+    compiles(
+        excitation._excite,
+        (*[whole] * 3, *["*i64"] * 2, *[whole] * 3, number, *["fp32"] * 3),
+        frame=480,
+        tones=9,
+        causal=causal,
+        pdl=True,
+        block=256,
+    )

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from cosyserve.models.flow.encoder import UpsamplingConformer
+from cosyserve.models.flow.rotary_dit import RotaryDiT
 from cosyserve.models.flow.unet import UNet
 from cosyserve.models.kernels import kernels_supported
 from cosyserve.models.lm.lm import SpeechLM
@@ -19,6 +20,7 @@ from cosyserve.models.vocoder.hift import HiFT
 
 if TYPE_CHECKING:
     from cosyserve.models.flow.fused_encoder import FusedEncoder
+    from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
     from cosyserve.models.flow.fused_unet import FusedUNet
     from cosyserve.models.lm.fused import FusedLM
     from cosyserve.models.vocoder.fused import FusedHiFT
@@ -37,16 +39,23 @@ def fused_lm(lm: SpeechLM, positions: int) -> FusedLM | None:
     return FusedLM(lm, positions)
 
 
-def fused_unet(unet: nn.Module, times: Sequence[float]) -> FusedUNet | None:
-    """The U-Net in few launches, where its kernels are quick; `times` of the Euler steps."""
-    if not isinstance(unet, UNet):
-        return None
-    weight = unet.final_proj.weight
+def fused_estimator(
+    estimator: nn.Module, times: Sequence[float], max_frames: int
+) -> FusedUNet | FusedRotaryDiT | None:
+    """An estimator in few launches, where its kernels are quick; `times` of the Euler steps, rows
+    of at most `max_frames`."""
+    weight = next(estimator.parameters())
     if not kernels_supported(weight.device) or weight.dtype is not torch.bfloat16:
         return None
-    from cosyserve.models.flow.fused_unet import FusedUNet
+    if isinstance(estimator, RotaryDiT):
+        from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
 
-    return FusedUNet(unet, times)
+        return FusedRotaryDiT(estimator, times, max_frames)
+    if isinstance(estimator, UNet):
+        from cosyserve.models.flow.fused_unet import FusedUNet
+
+        return FusedUNet(estimator, times)
+    return None
 
 
 def fused_encoder(encoder: nn.Module, max_tokens: int) -> FusedEncoder | None:
@@ -67,8 +76,6 @@ def fused_encoder(encoder: nn.Module, max_tokens: int) -> FusedEncoder | None:
 def fused_hift(vocoder: HiFT) -> FusedHiFT | None:
     """The vocoder in few launches, where its kernels are quick."""
     weight, dilations = vocoder.conv_pre.weight, vocoder.config.dilations
-    if vocoder.config.causal:
-        return None
     if not kernels_supported(weight.device) or weight.dtype is not torch.float32:
         return None
     if len({len(block) for block in dilations}) > 1:  # blocks of a stage run side by side

@@ -20,7 +20,7 @@ from cosyserve.models.flow.kernels import linear
 from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
 from cosyserve.models.flow.masks import attention_bias, valid
 from cosyserve.models.flow.unet import UNet, stack_inputs
-from cosyserve.models.fused import fused_unet
+from cosyserve.models.fused import fused_estimator
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -110,4 +110,4 @@ def test_the_quick_gelu_is_near_the_true_one() -> None:
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="kernels are for a GPU, and there is one")
 def test_a_cpu_is_left_alone() -> None:
-    assert fused_unet(UNet(UNetConfig("unet", 32, 2, 16, 1, 1), MEL), TIMES) is None
+    assert fused_estimator(UNet(UNetConfig("unet", 32, 2, 16, 1, 1), MEL), TIMES, FRAMES) is None

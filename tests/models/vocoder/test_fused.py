@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +14,6 @@ from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.engine.compute.vocoder_graphs import VocoderGraphs
 from cosyserve.models.config import VocoderConfig
 from cosyserve.models.fused import fused_hift
-from cosyserve.models.randomness import normal
 from cosyserve.models.vocoder import stream
 from cosyserve.models.vocoder.fused import FusedHiFT
 from cosyserve.models.vocoder.hift import HiFT
@@ -43,10 +43,15 @@ def exact_reference() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def vocoder() -> HiFT:
+@pytest.fixture(scope="module", params=["sees both sides", "causal"])
+def vocoder(request: pytest.FixtureRequest) -> HiFT:
     torch.manual_seed(0)
-    vocoder = HiFT(CONFIG).eval().requires_grad_(False).to(DEVICE)
+    vocoder = (
+        HiFT(replace(CONFIG, causal=request.param == "causal"))
+        .eval()
+        .requires_grad_(False)
+        .to(DEVICE)
+    )
     for parameter in vocoder.parameters():
         if parameter.ndim == 1:
             torch.nn.init.uniform_(parameter, 0.2, 0.8)
@@ -84,7 +89,7 @@ def test_an_excitation_is_that_of_the_plain_module(vocoder: HiFT) -> None:
     before[0] = torch.nan  # speech begins
     actual = FusedHiFT(vocoder).source(f0, seeds, firsts, before)
     sample = firsts[:, None] + torch.arange(5 * vocoder.frame, device=DEVICE)
-    noise = normal(seeds[:, None], sample, CONFIG.harmonics + 1)
+    noise = vocoder.noise(seeds[:, None], sample)
     torch.testing.assert_close(actual, vocoder.source(f0, noise, before), atol=1e-5, rtol=0)
 
 

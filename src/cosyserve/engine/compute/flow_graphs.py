@@ -2,7 +2,7 @@
 time, each a launch of its own.
 
 Rows and frames are padded to one of a few shapes; what lies behind a row's end is masked, so that
-padding changes nothing. Only for U-Net flows, which remember nothing from chunk to chunk.
+padding changes nothing. Only for flows that remember nothing from chunk to chunk.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from cosyserve.models.flow.cfm import doubled, euler, schedule
 from cosyserve.models.flow.flow import Flow, FlowBatch, FlowPrompt, FlowState
 from cosyserve.models.flow.masks import valid
 from cosyserve.models.flow.unet import stack_inputs
-from cosyserve.models.fused import fused_encoder, fused_unet
+from cosyserve.models.fused import fused_encoder, fused_estimator
 
 if TYPE_CHECKING:
+    from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
     from cosyserve.models.flow.fused_unet import FusedUNet
 
 # Tokens of a row, prompt included: a little more than multiples of the chunk grid, where all but
@@ -81,8 +82,8 @@ class FlowGraphs:
             self._strides = torch.tensor(strides, device=device)
             self._at = torch.zeros(1, dtype=torch.long, device=device)  # number of the Euler step
             self._chunk = torch.zeros(1, dtype=torch.long, device=device)  # frames of the mask's
-            self._fused = fused_unet(flow.estimator, times)
             longest = max((size for _, size in self.shapes), default=0)
+            self._fused = fused_estimator(flow.estimator, times, FRAMES_PER_TOKEN * longest)
             self._encoder = fused_encoder(flow.encoder, longest) or flow.encoder
             self._memory: dict[str, Tensor] = {}
             for _ in range(2):  # once for the sizes, once for views of what is large enough
@@ -182,10 +183,10 @@ class FlowGraphs:
         else:
             self._plain_step(buffers)
 
-    def _fused_step(self, unet: FusedUNet, buffers: Buffers) -> None:
-        v = unet(buffers.rows, self._at, buffers.frames, self._chunk)
+    def _fused_step(self, estimator: FusedUNet | FusedRotaryDiT, buffers: Buffers) -> None:
+        v = estimator(buffers.rows, self._at, buffers.frames, self._chunk)
         guidance = self.flow.config.guidance
-        unet.euler(v, buffers.x, buffers.rows, self._strides, self._at, guidance)
+        estimator.euler(v, buffers.x, buffers.rows, self._strides, self._at, guidance)
 
     def _plain_step(self, buffers: Buffers) -> None:
         flow = self.flow

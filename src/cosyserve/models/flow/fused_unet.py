@@ -22,6 +22,8 @@ from cosyserve.models.flow.unet import ResNet, Stage, TransformerBlock, UNet, ti
 
 
 class FusedUNet:
+    euler = staticmethod(euler.euler)
+
     def __init__(self, unet: UNet, times: Sequence[float]) -> None:
         """`times` of the Euler steps."""
         weight = unet.final_proj.weight
@@ -47,13 +49,6 @@ class FusedUNet:
         x = self._final(self._up.convolve(x, call), self.ieee)
         y = norm_mish(x.flatten(0, 1), self._final_norm, None, step)
         return linear_add(y, *self._proj, None, ieee=self.ieee)
-
-    @staticmethod
-    def euler(
-        v: Tensor, x: Tensor, rows: Tensor, strides: Tensor, step: Tensor, guidance: float
-    ) -> None:
-        """As `kernels.euler.euler`."""
-        euler.euler(v, x, rows, strides, step, guidance)
 
 
 class _Call(NamedTuple):

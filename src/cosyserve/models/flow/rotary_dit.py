@@ -25,6 +25,13 @@ def rotary_frequencies(head_dim: int, device: torch.device) -> Tensor:
     return ROTARY_BASE**-exponent
 
 
+def rotary_table(positions: int, head_dim: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of where each pair of channels has turned to: [positions, head_dim / 2]."""
+    position = torch.arange(positions, device=device, dtype=torch.float32)
+    turn = position[:, None] * rotary_frequencies(head_dim, device)
+    return turn.cos(), turn.sin()
+
+
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x [B, heads, T, D] with neighbouring channels of its first head turned, cos and sin [T, D/2].
 
@@ -155,15 +162,20 @@ class RotaryDiT(nn.Module):
 
         bias: what `masks.attention_bias` gives.
         """
-        angle = time_angles(t, FREQUENCIES, FREQUENCIES - 1)
-        time = torch.cat((angle.sin(), angle.cos()), dim=-1).to(x.dtype)
-        time = self.time_embed["time_mlp"](time)
+        time = self.embed_time(t, x.dtype)
         x = torch.cat((x, prompt, mu, speaker[..., None].expand_as(x)), dim=1).transpose(1, 2)
         x = self.input_embed(x)
-        position = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
-        turn = position[:, None] * rotary_frequencies(self.config.head_dim, x.device)
-        rotary = turn.cos().to(x.dtype), turn.sin().to(x.dtype)
+        cos, sin = rotary_table(x.shape[1], self.config.head_dim, x.device)
+        rotary = cos.to(x.dtype), sin.to(x.dtype)
         for block in self.transformer_blocks:
             x = block(x, time, rotary, bias)
         scale, shift = self.norm_out(time)
         return self.proj_out(modulate(x, shift, scale)).transpose(1, 2)
+
+    def embed_time(self, t: Tensor, dtype: torch.dtype) -> Tensor:
+        """t [B] -> [B, hidden]."""
+        angle = time_angles(t, FREQUENCIES, FREQUENCIES - 1)
+        time: Tensor = self.time_embed["time_mlp"](
+            torch.cat((angle.sin(), angle.cos()), dim=-1).to(dtype)
+        )
+        return time

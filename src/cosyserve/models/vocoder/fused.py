@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.models.vocoder.kernels.convolution import Activation, Ends, Taps, convolve
 from cosyserve.models.vocoder.kernels.excitation import excite
-from cosyserve.models.vocoder.layers import ResBlock, Snake, cut
+from cosyserve.models.vocoder.layers import CausalConv1d, CausalUpsample, ResBlock, Snake, cut
 
 ALIGNED = 8  # channels that are read at once
 
@@ -40,6 +40,8 @@ class FusedHiFT:
         self._ups = [_phases(up, dtype) for up in vocoder.ups]
         self._downs = [_strided(down, dtype) for down in vocoder.source_downs]
         self._strides = [_conv(down).stride[0] for down in vocoder.source_downs]
+        # Frames of the spectrum that a down-sampling sees before its first.
+        self._before = [s - 1 if config.causal else s // 2 for s in self._strides]
         self._sources = [_Blocks([block], dtype) for block in vocoder.source_resblocks]
         self._blocks = [
             _Blocks(vocoder.resblocks[kernels * i : kernels * (i + 1)], dtype)
@@ -64,7 +66,9 @@ class FusedHiFT:
         """As `HiFT.source`, with the noise of the absolute samples from `firsts` [B] on."""
         mix = self.vocoder.m_source["l_linear"]
         assert isinstance(mix, nn.Linear)
-        phases, linear = self.vocoder.phases(f0, before), (mix.weight, mix.bias)
+        vocoder, linear = self.vocoder, (mix.weight, mix.bias)
+        held = vocoder.config.causal  # a frame holds the phase of its end
+        phases = (vocoder.ends(f0, before),) * 2 if held else vocoder.phases(f0, before)
         return excite(phases, f0, seeds, firsts, linear, self.vocoder.config, self.vocoder.frame)
 
     def __call__(self, mel: Tensor, source: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -108,8 +112,8 @@ class FusedHiFT:
         """Adds the source -> a stage's rows [1, B, T, C], and activated for each of its blocks."""
         down, source, first = self._downs[i], self._sources[i], self._blocks[i].first
         # Windows that overlap by half are two taps over rows of several frames.
-        stride, size = self._strides[i], self._strides[i] * spectrum.shape[2]
-        begin = (self._strides[0] // 2 - stride // 2) * spectrum.shape[2]
+        size = self._strides[i] * spectrum.shape[2]
+        begin = (self._before[0] - self._before[i]) * spectrum.shape[2]
         windows = spectrum.as_strided(
             (1, len(spectrum), both.shape[2] + len(down.weight) - 1, size),
             (0, spectrum.stride(0), size, 1),
@@ -130,7 +134,7 @@ class FusedHiFT:
     def _spectrum(self, source: Tensor, lengths: Tensor) -> Tensor:
         """[B, N] -> rows of frames, with those that a down-sampling sees around them."""
         spectrum = self.vocoder.spectrum(source, lengths).transpose(1, 2)
-        before = self._strides[0] // 2
+        before = self._before[0]
         after = self._strides[0] - 1 - before
         padding = 0, -spectrum.shape[2] % ALIGNED, before, after
         return F.pad(spectrum.to(self.dtype), padding).contiguous()
@@ -174,7 +178,7 @@ def _taps(convs: Sequence[nn.Module], dtype: torch.dtype, *, summed: bool = Fals
     sizes = [conv.kernel_size[0] for conv in layers]
     starts = accumulate(sizes, initial=0)
     plan = [
-        (start, size, conv.dilation[0], -int(conv.padding[0]))
+        (start, size, conv.dilation[0], -_before(conv))
         for start, size, conv in zip(starts, sizes, layers, strict=False)
     ]
     bias = torch.stack([_bias(conv) for conv in layers])
@@ -184,6 +188,8 @@ def _taps(convs: Sequence[nn.Module], dtype: torch.dtype, *, summed: bool = Fals
 
 def _phases(up: nn.Module, dtype: torch.dtype) -> Taps:
     """Every rate-th row of a transposed convolution is an ordinary one with every rate-th tap."""
+    if isinstance(up, CausalUpsample):
+        return _repeated_phases(up, dtype)
     assert isinstance(up, nn.ConvTranspose1d)
     rate, padding, size = up.stride[0], int(up.padding[0]), up.kernel_size[0]
     weight, plan, start = [], [], 0
@@ -194,6 +200,20 @@ def _phases(up: nn.Module, dtype: torch.dtype) -> Taps:
         start += len(taps)
     bias = _bias(up).expand(rate, -1).contiguous()
     return Taps(_held(torch.stack(weight), dtype), _plan(plan, bias), bias, phases=rate)
+
+
+def _repeated_phases(up: CausalUpsample, dtype: torch.dtype) -> Taps:
+    """Of rows that are repeated first, taps that see the same one are one tap."""
+    weight: list[Tensor] = []
+    plan, size = [], up.kernel_size[0]
+    for phase in range(up.rate):
+        seen = [(phase - size + 1 + tap) // up.rate for tap in range(size)]
+        plan.append((len(weight), 1 - seen[0], 1, seen[0]))
+        for row in range(seen[0], 1):
+            taps = [tap for tap in range(size) if seen[tap] == row]
+            weight.append(up.weight[:, :, taps].sum(2))
+    bias = _bias(up).expand(up.rate, -1).contiguous()
+    return Taps(_held(torch.stack(weight), dtype), _plan(plan, bias), bias, phases=up.rate)
 
 
 def _strided(down: nn.Module, dtype: torch.dtype) -> Taps:
@@ -221,6 +241,11 @@ def _plan(lines: Sequence[tuple[int, ...]], like: Tensor) -> Tensor:
 def _conv(conv: nn.Module) -> nn.Conv1d:
     assert isinstance(conv, nn.Conv1d)
     return conv
+
+
+def _before(conv: nn.Conv1d) -> int:
+    """Rows that are seen before the first."""
+    return conv.sides[0] if isinstance(conv, CausalConv1d) else int(conv.padding[0])
 
 
 def _bias(layer: nn.Conv1d | nn.ConvTranspose1d) -> Tensor:

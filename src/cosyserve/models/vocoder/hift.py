@@ -160,12 +160,17 @@ class HiFT(nn.Module):
         phase = start[:, :, None] + slope[:, :, None] * part[:, None]
         return phase.flatten(1, 2)[:, self.frame // 2 : -(self.frame // 2)]
 
-    def _steps(self, f0: Tensor, before: Tensor | None) -> Tensor:
-        """As `_slopes`, but a frame holds the phase of its end."""
+    def ends(self, f0: Tensor, before: Tensor | None) -> Tensor:
+        """Where each harmonic stands at the end of each frame [B, T, harmonics + 1], in cycles;
+        `before` as of `phases`."""
         turns = self.cycles_per_frame(f0)
         if before is not None:
             turns[:, 0] += before.nan_to_num()
-        return (turns.cumsum(1) % 1.0).float().repeat_interleave(self.frame, dim=1)
+        return (turns.cumsum(1) % 1.0).float()
+
+    def _steps(self, f0: Tensor, before: Tensor | None) -> Tensor:
+        """As `_slopes`, but a frame holds the phase of its end."""
+        return self.ends(f0, before).repeat_interleave(self.frame, dim=1)
 
     def forward(self, mel: Tensor, source: Tensor, lengths: Tensor | None = None) -> Tensor:
         """mel [B, mel, T], source [B, N], lengths [B] frames (None: all T) -> samples [B, N]."""

@@ -32,6 +32,7 @@ def _excite(
     above,
     frame: tl.constexpr,
     tones: tl.constexpr,
+    causal: tl.constexpr,
     pdl: tl.constexpr,
     block: tl.constexpr,
 ):
@@ -43,23 +44,31 @@ def _excite(
     there = n < frames * frame
     voiced = tl.load(f0 + row * frames + n // frame, mask=there, other=0.0) > above
     level = tl.where(voiced, sigma, amplitude / 3)
-    moved = n + frame // 2  # phases run from the middle of one frame to the middle of the next
-    part = (moved % frame + 0.5) / frame
-    at = (row * (frames + 1) + moved // frame) * tones
     bits = hash_counter(hash_seed(tl.load(seeds + row)), tl.load(firsts + row) + n)
     y = tl.zeros((block,), tl.float32) + tl.load(bias)
-    for pair in tl.static_range((tones + 1) // 2):
-        drawn = hash_counter(bits, pair)
-        radius = tl.sqrt(-2.0 * tl.log(((drawn >> 16).to(tl.float32) + 0.5) / 65536.0))
-        angle = (drawn & 0xFFFF).to(tl.float32) * 9.587379924285257e-5
-        for half in tl.static_range(2):
-            if 2 * pair + half < tones:
-                tone = 2 * pair + half
-                start = tl.load(starts + at + tone, mask=there, other=0.0)
-                phase = start + tl.load(slopes + at + tone, mask=there, other=0.0) * part
-                sine = tl.sin(6.283185307179586 * (phase - tl.floor(phase))) * amplitude
-                noise = radius * (tl.sin(angle) if half else tl.cos(angle))
-                y += tl.load(weight + tone) * (tl.where(voiced, sine, 0.0) + noise * level)
+    if causal:  # a frame holds its phase, and the noise is uniform
+        at = (row * frames + n // frame) * tones
+        for tone in tl.static_range(tones):
+            phase = tl.load(starts + at + tone, mask=there, other=0.0)
+            sine = tl.sin(6.283185307179586 * phase) * amplitude
+            noise = hash_counter(bits, tone).to(tl.float32) / 4294967296.0
+            y += tl.load(weight + tone) * (tl.where(voiced, sine, 0.0) + noise * level)
+    else:
+        moved = n + frame // 2  # phases run from the middle of one frame to the middle of the next
+        part = (moved % frame + 0.5) / frame
+        at = (row * (frames + 1) + moved // frame) * tones
+        for pair in tl.static_range((tones + 1) // 2):
+            drawn = hash_counter(bits, pair)
+            radius = tl.sqrt(-2.0 * tl.log(((drawn >> 16).to(tl.float32) + 0.5) / 65536.0))
+            angle = (drawn & 0xFFFF).to(tl.float32) * 9.587379924285257e-5
+            for half in tl.static_range(2):
+                if 2 * pair + half < tones:
+                    tone = 2 * pair + half
+                    start = tl.load(starts + at + tone, mask=there, other=0.0)
+                    phase = start + tl.load(slopes + at + tone, mask=there, other=0.0) * part
+                    sine = tl.sin(6.283185307179586 * (phase - tl.floor(phase))) * amplitude
+                    noise = radius * (tl.sin(angle) if half else tl.cos(angle))
+                    y += tl.load(weight + tone) * (tl.where(voiced, sine, 0.0) + noise * level)
     tanh = 1 - 2 / (tl.exp(2 * y) + 1)
     tl.store(out + row.to(tl.int64) * frames * frame + n, tanh, mask=there)
 
@@ -73,8 +82,9 @@ def excite(
     config: VocoderConfig,
     frame: int,
 ) -> Tensor:
-    """As `HiFT.source`: phases as of `HiFT.phases`, f0 [B, T], seeds of the noise [B], absolute
-    numbers of the first samples [B], weight and bias of the mix -> [B, T * frame]."""
+    """As `HiFT.source`: phases as of `HiFT.phases` (if causal, of `HiFT.ends` twice), f0 [B, T],
+    seeds of the noise [B], absolute numbers of the first samples [B], weight and bias of the mix
+    -> [B, T * frame]."""
     (starts, slopes), (weight, bias) = phases, linear
     batch, frames = f0.shape
     out = torch.empty(batch, frames * frame, device=f0.device)
@@ -95,6 +105,7 @@ def excite(
         above=config.voiced_above,
         frame=frame,
         tones=config.harmonics + 1,
+        causal=config.causal,
         pdl=pdl(f0),
         block=BLOCK,
         num_warps=4,

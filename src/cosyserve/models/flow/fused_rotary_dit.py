@@ -1,0 +1,102 @@
+"""CosyVoice3's DiT in few launches, for a GPU. `RotaryDiT` is its reference.
+
+A block is four products of the library's and four kernels; what depends on the time alone is
+computed once for all Euler steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cosyserve.models.flow.kernel_weights import bias, linear
+from cosyserve.models.flow.kernels import euler
+from cosyserve.models.flow.kernels.chunk_attention import chunk_attention
+from cosyserve.models.flow.kernels.grouped_conv import grouped_conv
+from cosyserve.models.flow.kernels.modulation import TimeTables, norm_modulate
+from cosyserve.models.flow.kernels.rotation import rotate_first_head
+from cosyserve.models.flow.rotary_dit import Modulation, RotaryBlock, RotaryDiT, rotary_table
+
+
+class FusedRotaryDiT:
+    euler = staticmethod(euler.euler)
+
+    def __init__(self, dit: RotaryDiT, times: Sequence[float], max_frames: int) -> None:
+        """`times` of the Euler steps; rows have at most `max_frames`."""
+        weight = dit.proj_out.weight
+        self.ieee = weight.dtype is torch.float32
+        time = dit.embed_time(torch.tensor(times, device=weight.device), weight.dtype)
+        self._heads = dit.config.heads
+        self._rotary = rotary_table(max_frames, dit.config.head_dim, weight.device)
+        x, prompt, mu, speaker = dit.input_embed.proj.weight.chunk(4, dim=1)
+        self._enter = torch.cat((x, mu, speaker, prompt), dim=1), bias(dit.input_embed.proj)
+        positions = dit.input_embed.conv_pos_embed
+        self._convs = [_grouped(conv[0]) for conv in (positions.conv1, positions.conv2)]
+        blocks = [block for block in dit.transformer_blocks if isinstance(block, RotaryBlock)]
+        self._blocks = [_Block(block, time) for block in blocks]
+        scale, shift = _tables(dit.norm_out, time)
+        self._last = TimeTables(1 + scale, shift)
+        self._leave = linear(dit.proj_out)
+
+    def __call__(self, x: Tensor, step: Tensor, lengths: Tensor, chunk: Tensor) -> Tensor:
+        """As `RotaryDiT.forward`, of x [B, T, 4 mel] (what `stack_inputs` gives, transposed), at
+        the time of Euler step `step` [1] -> [B * T, mel]. Rows have `lengths` [B] frames, masked in
+        chunks of `chunk` [1]."""
+        first, second = self._convs
+        x = F.linear(x, *self._enter)
+        y = grouped_conv(x, *first, None, ieee=self.ieee)
+        x = grouped_conv(y, *second, x, ieee=self.ieee)
+        shape, x = x.shape, x.flatten(0, 1)
+        added = None
+        for block in self._blocks:
+            y = norm_modulate(x, added, block.attention, step)
+            qkv = F.linear(y, *block.qkv).view(*shape[:2], -1)
+            rotate_first_head(qkv, self._rotary)
+            y = chunk_attention(qkv, lengths, chunk, self._heads, ieee=self.ieee)
+            y = F.linear(y.flatten(0, 1), *block.out)
+            y = norm_modulate(x, (y, block.gate), block.feed_forward, step)
+            y = F.linear(_widened(y, *block.widen), *block.narrow)
+            added = y, block.feed_forward_gate
+        return F.linear(norm_modulate(x, added, self._last, step), *self._leave)
+
+
+class _Block:
+    """A block's weights; query, key and value are one product."""
+
+    def __init__(self, block: RotaryBlock, time: Tensor) -> None:
+        shift, scale, self.gate, ff_shift, ff_scale, self.feed_forward_gate = _tables(
+            block.attn_norm, time
+        )
+        self.attention = TimeTables(1 + scale, shift)
+        self.feed_forward = TimeTables(1 + ff_scale, ff_shift)
+        layers = block.attn.to_q, block.attn.to_k, block.attn.to_v
+        self.qkv = (
+            torch.cat([layer.weight for layer in layers]),
+            torch.cat([layer.bias for layer in layers]),
+        )
+        self.out = linear(block.attn.to_out[0])
+        widen, _, narrow = block.ff.ff
+        assert isinstance(widen, nn.Sequential)
+        self.widen, self.narrow = linear(widen[0]), linear(narrow)
+
+
+def _tables(modulation: Modulation, time: Tensor) -> tuple[Tensor, ...]:
+    """Of each Euler step: [steps, C] float32 each."""
+    return tuple(part[:, 0].float().contiguous() for part in modulation(time))
+
+
+def _grouped(conv: nn.Module) -> tuple[Tensor, Tensor]:
+    assert isinstance(conv, nn.Conv1d)
+    size = conv.in_channels // conv.groups
+    weight = conv.weight.view(conv.groups, size, size, -1).permute(0, 3, 1, 2)
+    return weight.contiguous(), bias(conv)
+
+
+def _widened(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """GELU of a product: on a GPU the library computes it before the product is written."""
+    if x.is_cuda:
+        return torch._addmm_activation(bias, x, weight.T, use_gelu=True)
+    return F.gelu(F.linear(x, weight, bias), approximate="tanh")

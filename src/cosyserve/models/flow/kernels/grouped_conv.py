@@ -1,0 +1,91 @@
+"""A causal convolution over groups of channels, and Mish behind it."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from cosyserve.models.flow.kernels.linear import Tile, mish, tile_for
+from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
+from cosyserve.models.kernels.tiles import load_tile, load_vector, times
+
+TILES = Tile(32, 0, 4, 4), Tile(64, 0, 4, 4), Tile(128, 0, 4, 3)  # a program has whole groups
+
+
+@triton.jit(do_not_specialize=["length"])
+def _grouped_conv(
+    x,
+    weight,
+    bias,
+    residual,
+    out,
+    length,
+    channels: tl.constexpr,
+    size: tl.constexpr,
+    taps: tl.constexpr,
+    adds: tl.constexpr,
+    ieee: tl.constexpr,
+    bm: tl.constexpr,
+    bn: tl.constexpr,
+    pdl: tl.constexpr,
+):
+    t = tl.program_id(0) * bm + tl.arange(0, bm)
+    group = tl.program_id(1)
+    n = tl.arange(0, bn)
+    if pdl:
+        gdc_launch_dependents()
+    b = load_vector(bias + group * size, n, size)
+    if pdl:
+        gdc_wait()
+    begin = tl.program_id(2).to(tl.int64) * length * channels + group * size
+    matrices = weight + group * taps * size * size
+    acc = tl.zeros((bm, bn), tl.float32) + b
+    for tap in range(taps):
+        at = t + (tap - (taps - 1))
+        inside = ((at >= 0) & (at < length))[:, None] & (n < size)[None, :]
+        x_tile = tl.load(x + begin + at[:, None] * channels + n[None, :], mask=inside, other=0.0)
+        w = load_tile(matrices + tap * size * size, n, n, size, size, size)
+        acc = times(x_tile, w, acc, ieee)
+    y = mish(acc)
+    at = begin + t[:, None] * channels + n[None, :]
+    written = (t < length)[:, None] & (n < size)[None, :]
+    if adds:
+        y += tl.load(residual + at, mask=written, other=0.0).to(tl.float32)
+    tl.store(out + at, y.to(out.dtype.element_ty), mask=written)
+
+
+def grouped_conv(
+    x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, *, ieee: bool
+) -> Tensor:
+    """residual + mish(convolution): x, residual [B, T, C], weight [groups, taps, C / groups,
+    C / groups] -> [B, T, C]."""
+    batch, length, channels = x.shape
+    groups, taps, size, _ = weight.shape
+    out = torch.empty_like(x)
+    bm, _, warps, stages = tile_for(batch * length, TILES)
+    launch(
+        _grouped_conv,
+        (triton.cdiv(length, bm), groups, batch),
+        x=x,
+        weight=weight,
+        bias=bias,
+        residual=x if residual is None else residual,
+        out=out,
+        length=length,
+        channels=channels,
+        size=size,
+        taps=taps,
+        adds=residual is not None,
+        ieee=ieee,
+        bm=bm,
+        bn=max(16, triton.next_power_of_2(size)),
+        pdl=pdl(x),
+        num_warps=warps,
+        num_stages=stages,
+        launch_pdl=pdl(x),
+    )
+    return out

@@ -1,0 +1,64 @@
+"""Turns the channels of the first head by their frame's position, where they stand."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels.launch import launch
+
+FRAMES = 16  # of a program
+
+
+@triton.jit(do_not_specialize=["length"])
+def _rotate_first_head(
+    qkv,
+    cos,
+    sin,
+    length,
+    inner: tl.constexpr,
+    pairs: tl.constexpr,
+    bt: tl.constexpr,
+    bp: tl.constexpr,
+    pdl: tl.constexpr,
+):
+    t = tl.program_id(0) * bt + tl.arange(0, bt)[:, None]
+    pair = tl.arange(0, bp)[None, :]
+    inside = (t < length) & (pair < pairs)
+    if pdl:
+        gdc_launch_dependents()
+    c = tl.load(cos + t * pairs + pair, mask=inside, other=1.0)
+    s = tl.load(sin + t * pairs + pair, mask=inside, other=0.0)
+    if pdl:
+        gdc_wait()
+    frame = tl.program_id(1).to(tl.int64) * length + t
+    for part in tl.static_range(2):  # queries, then keys
+        at = qkv + frame * 3 * inner + part * inner + 2 * pair
+        even = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+        odd = tl.load(at + 1, mask=inside, other=0.0).to(tl.float32)
+        tl.store(at, (even * c - odd * s).to(qkv.dtype.element_ty), mask=inside)
+        tl.store(at + 1, (odd * c + even * s).to(qkv.dtype.element_ty), mask=inside)
+
+
+def rotate_first_head(qkv: Tensor, rotary: tuple[Tensor, Tensor]) -> None:
+    """qkv [B, T, 3 * heads * D], cosines and sines [T or more, D / 2] float32 of all positions."""
+    batch, length, columns = qkv.shape
+    cos, sin = rotary
+    launch(
+        _rotate_first_head,
+        (triton.cdiv(length, FRAMES), batch),
+        qkv=qkv,
+        cos=cos,
+        sin=sin,
+        length=length,
+        inner=columns // 3,
+        pairs=cos.shape[1],
+        bt=FRAMES,
+        bp=triton.next_power_of_2(cos.shape[1]),
+        pdl=pdl(qkv),
+        num_warps=4,
+        launch_pdl=pdl(qkv),
+    )

@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cosyserve.contracts import Floats, Voice
 from cosyserve.engine.compute import flow_graphs, vocoder_graphs
@@ -108,6 +110,29 @@ def test_padded_whole_utterances_are_those_of_the_plain_modules(
     wanted = [plain.whole([v], [row])[0][0] for v, row in zip(begun(plain), rows, strict=True)]
     for (ours, _), alone in zip(padded.whole(begun(padded), rows), wanted, strict=True):
         assert_same(ours, alone)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    ends=st.sets(st.integers(1, 5), max_size=4),
+    count=st.integers(127, 150),
+    speed=st.sampled_from([1.0, 0.8]),
+)
+def test_speech_does_not_depend_on_where_its_chunks_end(
+    networks: tuple[Flow, HiFT], ends: set[int], count: int, speed: float
+) -> None:
+    """As long as they end on the grid: a listener under load hears what one alone hears."""
+    token2wav, said = Token2Wav(*networks), []
+    for hops in (sorted(ends), [1, 3]):
+        state = token2wav.begin(voice(1, 10), with_prompt=True, seed=1, speed=speed)
+        heard = []
+        for end in [*(25 * hop - 10 + 3 for hop in hops), count]:
+            given_tokens = tokens(1, 150)[:end]
+            ((samples, state),) = token2wav.advance([state], [given_tokens], [end == count])
+            heard.append(samples)
+        said.append(np.concatenate(heard))
+    ours, other = said
+    assert np.linalg.norm(ours - other) < 1e-2 * np.linalg.norm(other)  # -40 dB
 
 
 def test_what_fits_no_shape_is_computed_all_the_same(

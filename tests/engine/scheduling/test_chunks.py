@@ -63,6 +63,8 @@ def test_the_lm_goes_on_while_a_later_chunk_is_computed() -> None:
     scheduler.open(request("a", 200), heard.append)
     until(scheduler, token2wav, True)
     token2wav.finish(True)
+    scheduler.step()
+    scheduler.clock.pass_by(0.8)  # type: ignore[attr-defined]  # of the second that it has
     until(scheduler, token2wav, False)
     before = len(lm.rows[0].tokens)
     for _ in range(10):
@@ -121,7 +123,7 @@ def test_whole_texts_do_not_stand_before_a_first_chunk() -> None:
     assert token2wav.calls == [["whole"], ["stream"]]
 
 
-@pytest.mark.parametrize(("left", "waited", "next_one"), [(1.0, 0, 1), (0.3, 0, 0), (0.3, 0.4, 1)])
+@pytest.mark.parametrize(("left", "waited", "next_one"), [(1.0, 0, 1), (0.2, 0, 0), (0.2, 0.4, 1)])
 def test_who_runs_dry_goes_first_and_a_whole_text_does_not_wait_for_ever(
     left: float, waited: float, next_one: int
 ) -> None:
@@ -141,6 +143,53 @@ def test_who_runs_dry_goes_first_and_a_whole_text_does_not_wait_for_ever(
     while not stream.take.ready:
         scheduler._advance_lm()
     assert scheduler._chunks.choose(scheduler._ready()) == [(stream, whole)[next_one]]
+
+
+def test_a_later_chunk_takes_all_tokens_when_its_listener_needs_it() -> None:
+    scheduler, token2wav, lm = slow()
+    clock = scheduler.clock
+    assert isinstance(clock, Clock)
+    heard: Heard = []
+    session = scheduler.open(request("a", 300), heard.append)
+    until(scheduler, token2wav, True)
+    token2wav.finish(True)
+    for _ in range(120):
+        scheduler.step()
+        clock.pass_by(0.005)
+    assert token2wav.calls == [["a"]], "the listener has 0.4 s left, and the LM still draws"
+    drawn = len(lm.rows[0].tokens)
+    clock.pass_by(0.2)
+    scheduler.step()
+    end = len(session.due()) - 3
+    assert end == 25 + (drawn + 1 - 28) // 25 * 25 >= 100
+    token2wav.finish(False)
+    while not session.done:
+        scheduler.step()
+        if False in token2wav.queued:
+            token2wav.finish(False)
+    assert [chunk.tokens for chunk in heard if isinstance(chunk, AudioChunk)] == [
+        25,
+        end - 25,
+        300 - end,
+    ]
+    assert token2wav.calls == [["a"]] * 3, "the last one takes all that is left, at once"
+    scheduler.check_idle()
+
+
+def test_a_chunk_that_is_held_back_does_not_wait_for_the_lm_to_wake_up() -> None:
+    scheduler, token2wav, lm = slow()
+    clock = scheduler.clock
+    assert isinstance(clock, Clock)
+    scheduler.open(request("a", 300), lambda _: None)
+    until(scheduler, token2wav, True)
+    token2wav.finish(True)
+    for _ in range(60):
+        scheduler.step()
+    lm.step = lambda: False  # type: ignore[method-assign]  # an LM elsewhere has fallen silent
+    assert scheduler.step(), "there is something to do later"
+    clock.pass_by(0.8)
+    scheduler.step()
+    assert token2wav.calls == [["a"], ["a"]]
 
 
 def test_calls_that_are_full_are_queued_two_at_a_time() -> None:

@@ -72,6 +72,32 @@ def test_chunks_are_the_same_however_far_the_lm_runs_ahead(
     assert all((prompt + length - 3) % 25 == 0 for length in lengths[:-1])
 
 
+@given(count=st.integers(1, 600), steps=st.lists(st.integers(1, 80)), prompt=st.integers(0, 200))
+def test_extended_chunks_hold_all_tokens_once(count: int, steps: list[int], prompt: int) -> None:
+    """However far the LM runs ahead; the first chunk stays as it is, and ends are on the grid."""
+    source = Tokens()
+    take, spoken = take_of(source, prompt_tokens=prompt), []
+    arrivals = [end for end in np.cumsum(steps).tolist() if end < count]
+    for end in [*arrivals, count]:
+        source.tokens = list(range(end))
+        source.finish = "stop" if end == count else None
+        while take.ready and not (spoken and spoken[-1][1]):
+            take.extend()
+            due, last = len(take.due()), take.final
+            source.tokens = list(range(count))  # the LM goes on meanwhile, even to its end
+            source.finish = "stop"
+            assert (len(take.due()), take.final) == (due, last)
+            source.tokens = list(range(end))
+            source.finish = "stop" if end == count else None
+            spoken.append((due - (0 if last else 3), last, take.advance(LOUD)))
+    ends = [end for end, _, _ in spoken]
+    assert [tokens for _, _, tokens in spoken] == np.diff([0, *ends]).tolist()
+    assert ends[-1] == count
+    assert [last for _, last, _ in spoken] == [False] * (len(spoken) - 1) + [True]
+    assert all((prompt + end) % 25 == 0 for end in ends[:-1])
+    assert ends[0] <= 8 + 24 + 3
+
+
 def test_a_whole_text_is_one_chunk_of_all_tokens() -> None:
     source = Tokens([0] * 500)
     take = take_of(source, stream=False)

@@ -87,10 +87,12 @@ def test_the_speech_is_that_of_one_process(
     request = SpeechRequest(text, voice, mode=mode, seed=seed, speed=speed, stream=stream)
     expected = list(speak(model, request))
     found = asyncio.run(heard(engine, request))
-    assert [(c.index, c.tokens, c.finish, c.text_tokens) for c in found] == [
-        (c.index, c.tokens, c.finish, c.text_tokens) for c in expected
-    ]
-    assert [c.start for c in found] == pytest.approx([c.start for c in expected])
+    # How many tokens a later chunk takes depends on how far the LM has run ahead.
+    assert [c.index for c in found] == list(range(len(found)))
+    assert found[0].tokens == expected[0].tokens
+    assert sum(c.tokens for c in found) == sum(c.tokens for c in expected)
+    ends = found[-1], expected[-1]
+    assert len({(c.finish, c.text_tokens) for c in ends}) == 1
     np.testing.assert_allclose(samples(found), samples(expected), atol=1e-3)
 
 

@@ -1,7 +1,9 @@
 """Chunks on their way through the token2wav: which go next, and those that have come out.
 
 First chunks of streams go before later ones and whole texts, these in the order in which listeners
-would run dry. Where the token2wav allows it, first chunks are computed beside the others.
+would run dry. Where the token2wav allows it, first chunks are computed beside the others, and later
+ones are left until they are needed: the LM draws on meanwhile, and a chunk takes all tokens there
+are, so that most utterances are two chunks.
 """
 
 from __future__ import annotations
@@ -37,6 +39,15 @@ class ChunkSource(Protocol):
     @property
     def done(self) -> bool:
         """Whether it has left: nobody wants its chunk any more."""
+        ...
+
+    @property
+    def growing(self) -> bool:
+        """Whether its tokens become more by themselves: a later chunk would take them, too."""
+        ...
+
+    def extend(self) -> None:
+        """Lets the chunk take all tokens that there are by now."""
         ...
 
     def due(self) -> Sequence[int]:
@@ -75,6 +86,8 @@ class Token2WavLike(Protocol):
 
 
 S = TypeVar("S", bound=ChunkSource)
+
+NEEDED_SECONDS = 0.25  # before a listener runs dry, the next chunk is computed at the latest
 
 
 @dataclass(frozen=True)
@@ -122,9 +135,11 @@ class Chunks(Generic[S]):
         batches = self._urgent.batches + self._later.batches
         taken = {source for batch in batches for source in batch.sources}
         order = sorted(
-            (source for source in ready if source not in taken),
+            (source for source in ready if source not in taken and self._is_due(source, now)),
             key=lambda source: (source.slack(now), source.number),
         )
+        for source in order:
+            source.extend()
         for queue, max_queued in ((self._urgent, 1), (self._later, self.token2wav.max_in_flight)):
             if len(queue.batches) < max_queued:
                 chosen, left = self._batch([s for s in order if s.urgent == queue.urgent])
@@ -143,6 +158,12 @@ class Chunks(Generic[S]):
             while queue.batches and queue.batches[0].audio.ready:
                 results += self._results(queue.batches.pop(0), queue)
         return results
+
+    def _is_due(self, source: S, now: float) -> bool:
+        """Whether nothing is gained by waiting for more of its tokens."""
+        if self.token2wav.max_in_flight == 1 or source.urgent or not source.growing:
+            return True
+        return source.slack(now) <= NEEDED_SECONDS
 
     def _batch(self, order: Sequence[S]) -> tuple[list[S], int]:
         """Those to compute in one call, and how many of their kind are left for another."""

@@ -166,9 +166,12 @@ class Scheduler:
         self._admit()
         drew = not self._lm_pauses() and self._advance_lm()
         spoke = self._advance_chunks()
-        if self._chunks and not (drew or spoke):
-            time.sleep(POLL_SECONDS)
-        return drew or spoke or bool(self._chunks)
+        if drew or spoke:
+            return True
+        if not (self._chunks or any(session.take.ready for session in self.running)):
+            return False
+        time.sleep(POLL_SECONDS)
+        return True
 
     def stats(self) -> EngineStats:
         return EngineStats(

@@ -16,6 +16,7 @@ from cosyserve.engine.compute.playback import Playback
 from cosyserve.engine.compute.token2wav import Token2WavState
 from cosyserve.engine.scheduling.take import Take
 from cosyserve.errors import CosyError
+from cosyserve.models.lm.bistream import Bistream
 
 AudioSink = Callable[[AudioChunk | CosyError], None]
 
@@ -114,6 +115,15 @@ class Session:
 
     def due(self) -> list[int]:
         return self.take.due()
+
+    def extend(self) -> None:
+        self.take.extend()
+
+    @property
+    def growing(self) -> bool:
+        """Not where the LM waits for whoever writes the text."""
+        generation = self.utterances[0].generation
+        return generation.finish is None and not isinstance(generation.text, Bistream)
 
     @property
     def urgent(self) -> bool:

@@ -28,6 +28,8 @@ class TokenSource(Protocol):
 
 
 class Take:
+    needed: int  # tokens for another chunk that is not the last
+
     def __init__(
         self,
         source: TokenSource,
@@ -42,9 +44,11 @@ class Take:
         self.source = source
         self.stream = stream
         self.lookahead = lookahead
+        self._grid = grid
         self._ends = hop_ends(prompt_tokens, grid, hop)
-        self._next_hop()
         self._spoken = 0  # tokens that were turned into audio
+        self._last = False  # the next chunk takes all that the LM has drawn to its end
+        self._next_hop()
         self._peak = 0.0
 
     @property
@@ -54,14 +58,24 @@ class Take:
 
     @property
     def final(self) -> bool:
-        """Whether the next chunk is the last.
-
-        The same however far the LM has run ahead, so that load doesn't change the speech.
-        """
+        """Whether the next chunk is the last. It stays so while the LM goes on drawing."""
         tokens, finish = len(self.source.tokens), self.source.finish
         if finish is None:
             return False
+        if self._last:
+            return True
         return tokens < self.needed or (tokens == self.needed and finish == "length")
+
+    def extend(self) -> None:
+        """Lets the next chunk take all tokens that there are by now. The first one stays short:
+        somebody waits for it."""
+        if not (self._spoken and self.ready):
+            return
+        self._last = self.source.finish is not None
+        if not self._last:
+            more = len(self.source.tokens) - self.needed
+            self._end += more - more % self._grid
+            self.needed = self._end + self.lookahead
 
     def due(self) -> list[int]:
         """All tokens that the next chunk is computed from."""
@@ -93,5 +107,5 @@ class Take:
 
     def _next_hop(self) -> None:
         self._end = next(self._ends)
-        # Tokens for another chunk that is not the last. Asked for at every step of every session.
+        # Asked for at every step of every session, so it is no property.
         self.needed = self._end + self.lookahead if self.stream else NEVER

@@ -175,6 +175,7 @@ class SplitEngine:
         try:
             while not final:
                 await tokens.wait_for(take.needed)
+                take.extend()
                 take.check(first=session.first_attempt)
                 final = take.final
                 async with _timeout("token2wav"):

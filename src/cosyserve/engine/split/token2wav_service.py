@@ -40,6 +40,13 @@ class ChunkRequest:
     sink: ChunkSink = lambda _: None
     number: int = field(default_factory=lambda: next(_numbers))
 
+    @property
+    def growing(self) -> bool:
+        return False
+
+    def extend(self) -> None:
+        """It has the tokens that it was given."""
+
     def due(self) -> Sequence[int]:
         return self.tokens
 

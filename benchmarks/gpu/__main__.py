@@ -28,6 +28,7 @@ import torch
 from benchmarks.gpu import checks, lm, speech
 from benchmarks.gpu.bench import FAMILIES, Bench
 from benchmarks.gpu.bounds import compared, incorrect
+from benchmarks.gpu.http_crowd import HTTPFigures, http_crowd
 from benchmarks.gpu.laws import laws
 from benchmarks.gpu.over_http import first_audio_http_ms
 
@@ -50,6 +51,7 @@ FIGURES: dict[str, Callable[[Bench], Any]] = {
     "roofline": lm.roofline,
     "nan_in_1000": checks.nan_in_1000,
     "first_audio_http_ms": first_audio_http_ms,
+    "http_crowd": http_crowd,
     "streams_32": speech.streams_32,
     "transformers_step_ms": lm.transformers_step_ms,
     "max_realtime_streams": speech.max_realtime_streams,
@@ -68,6 +70,9 @@ KEYS: dict[str, Any] = {
     "first_chunk_token2wav_ms": None,
     "first_audio_ms": {"p50": None, "p95": None},
     "first_audio_http_ms": {"p50": None, "p95": None},
+    "http_first_audio_ms": {"p50": None, "p95": None},
+    "http_crowd": {},
+    "max_realtime_streams_http": None,
     "rtf_1_stream": None,
     "streams_32": {"first_audio_p95_ms": None, "c100": None},
     "max_realtime_streams": None,
@@ -97,7 +102,7 @@ def measure(bench: Bench, names: list[str], asked: Sequence[str] = ()) -> dict[s
             failed[name] = f"{type(error).__name__}: {error}"
             traceback.print_exc()
         else:
-            if isinstance(value, speech.OneStream):
+            if isinstance(value, speech.OneStream | HTTPFigures):
                 value = vars(value)
                 found |= value
             elif name in KEYS:

@@ -183,7 +183,7 @@ def max_realtime_streams(bench: Bench) -> int | None:
     0 where none of them has that, None where there was no time to try."""
     crowd = crowd_of(bench)
     largest: int | None = None
-    points = [1] if bench.tiny else [200, 250, 300, 350]
+    points = [1] if bench.tiny else [200, 250, 300, 350, 400, 450, 500]
     lower = [] if bench.tiny else [160, 120, 80, 40]
     while points:
         concurrency, streams = points.pop(0), bench.few(500, 3)

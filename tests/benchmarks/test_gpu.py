@@ -20,6 +20,9 @@ PROMISED = [
     "first_chunk_token2wav_ms",
     "first_audio_ms",
     "first_audio_http_ms",
+    "http_first_audio_ms",
+    "http_crowd",
+    "max_realtime_streams_http",
     "rtf_1_stream",
     "streams_32",
     "max_realtime_streams",
@@ -46,6 +49,8 @@ def test_every_figure_of_a_cpu_is_found() -> None:
     assert set(report["lm_step_ms"]) == {"1", "16", "64", "256"}
     assert report["first_audio_ms"]["p95"] >= report["first_audio_ms"]["p50"] > 0
     assert report["streams_32"]["c100"] > 0
+    assert report["http_first_audio_ms"]["p50"] > 0
+    assert report["max_realtime_streams_http"] == 0  # of no crowd
     assert report["mel_rel_error"] < 1e-3  # float32 here
     assert (report["nan_in_1000"], report["beside"]["nan_with_large_weights"]) == (0, 0)
     assert report["beside"]["captured_equal"]

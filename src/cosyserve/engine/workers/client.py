@@ -49,6 +49,7 @@ from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.errors import CheckpointError, WorkerError
 from cosyserve.voices.mirror import SentVoices
 
+READ_AHEAD = 1 << 20  # bytes: half of ten seconds of speech
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a start, by starts that failed in a row
 
 Reply = AudioChunk | Voice | Exception
@@ -204,7 +205,7 @@ class WorkerEngine:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = process = self._start_process(theirs.fileno())
-        reader, writer = await asyncio.open_connection(sock=ours)
+        reader, writer = await asyncio.open_connection(sock=ours, limit=READ_AHEAD)
         try:
             yield reader, writer
         finally:

@@ -16,6 +16,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from queue import SimpleQueue
 from typing import NoReturn
 
 import msgspec
@@ -57,6 +58,7 @@ from cosyserve.voices.enroll import enroll
 from cosyserve.voices.mirror import ReceivedVoices
 from cosyserve.voices.shipped import describe
 
+LAST_WORDS_SECONDS = 1.0  # for what is still to be sent when the worker ends
 STATS_SECONDS = 0.1  # between two reports, while anything runs
 
 
@@ -66,7 +68,8 @@ class Worker:
         self.model = model
         _, tokenizer = model.need_text_side()
         lm = BackendLM(open_llm_server(options.llm, model)) if options.llm else None
-        self._sending = threading.Lock()
+        self._outbox: SimpleQueue[FromWorker | None] = SimpleQueue()  # None: no more
+        self._speaker = threading.Thread(target=self._speak, name="speak", daemon=True)
         self._tickets: dict[int, Ticket] = {}
         self._voices = ReceivedVoices(options.voice_cache_bytes)
         self._scheduler = start_scheduler(
@@ -89,9 +92,14 @@ class Worker:
         self._enrolling = ThreadPoolExecutor(1, "enroll")
 
     def run(self) -> None:
+        self._speaker.start()
         self._send(Ready(self._info, self._stats()))
         threading.Thread(target=self._listen, name="listen", daemon=True).start()
-        self._loop.run()
+        try:
+            self._loop.run()
+        finally:  # those who are told why must hear it
+            self._outbox.put(None)
+            self._speaker.join(LAST_WORDS_SECONDS)
 
     def _listen(self) -> None:
         try:
@@ -153,8 +161,12 @@ class Worker:
         return replace(self._scheduler.stats(), gpu_memory=memory)
 
     def _send(self, message: FromWorker) -> None:
+        """Soon: a last chunk may be a megabyte, and nobody else's speech must wait for it."""
+        self._outbox.put(message)
+
+    def _speak(self) -> None:
         try:
-            with self._sending:
+            while (message := self._outbox.get()) is not None:
                 self.link.sendall(frame(message))
         except OSError:  # the gateway is gone: the listener ends us
             self._loop.stop()

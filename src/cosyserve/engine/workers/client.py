@@ -130,7 +130,11 @@ class WorkerEngine:
     async def embed(self, recording: Recording) -> Voice:
         with self._request() as (id, replies):
             self._send(EmbedRequest(id, recording))
-            reply = await replies.get()
+            try:
+                reply = await replies.get()
+            finally:
+                with contextlib.suppress(WorkerError):
+                    self._send(Cancel(id))
         if isinstance(reply, Exception):
             raise reply
         assert isinstance(reply, Voice)

@@ -192,6 +192,8 @@ class WorkerEngine:
                         replies.put_nowait(WorkerError("the worker died while it was speaking"))
         except asyncio.IncompleteReadError:
             log.warning("%s died", self.name)
+        except WorkerError as error:  # it may be of another version
+            log.error("%s is not understood: %s", self.name, error)
         except OSError as error:  # a node that fell silent is a timeout, no ConnectionError
             log.warning("%s died: %s", self.name, error)
         return lived

@@ -143,6 +143,8 @@ def _text(inputs: dict[InputName, list[Any]], name: InputName) -> str:
         value = value[0]
     if not isinstance(value, str):
         raise invalid_value("one text is expected", [name])
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise invalid_value("half a surrogate pair: send valid Unicode", [name])
     return value
 
 

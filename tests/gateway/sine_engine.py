@@ -101,6 +101,9 @@ class SineEngine:
     open_sessions: int = 0
     most_open: int = 0
     embedded: int = 0
+    embed_held: bool = False  # no voice is learned while it is
+    embedding: list[str] = field(default_factory=list)  # texts of recordings, in their order
+    embed_left: int = 0  # recordings whose clients did not wait
     closed: bool = False
     voices: dict[str, Voice] = field(default_factory=lambda: {"default": DEFAULT_VOICE})
     requests: list[SpeechRequest] = field(default_factory=list)
@@ -155,6 +158,13 @@ class SineEngine:
 
     async def embed(self, recording: Recording) -> Voice:
         self.embedded += 1
+        self.embedding.append(recording.text)
+        try:
+            while self.embed_held:
+                await asyncio.sleep(0.001)
+        except asyncio.CancelledError:
+            self.embed_left += 1
+            raise
         if recording.seconds < 0.5:
             raise AudioError("the recording is too short")
         return voice_of(

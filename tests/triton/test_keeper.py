@@ -17,7 +17,7 @@ import pytest
 
 from cosyserve.errors import CosyError, InputError
 from cosyserve.triton import keeper as keeping
-from cosyserve.triton.keeper import LOOK_SECONDS, STARTS, TritonKeeper, main
+from cosyserve.triton.keeper import ERRORS, LOOK_SECONDS, STARTS, TritonKeeper, main
 from cosyserve.triton.process import Ports
 from tests.triton.scripted import OFFLINE, STREAMING, write_repository
 
@@ -154,7 +154,95 @@ def test_a_server_that_never_starts_is_tried_again_and_then_told(
     with pytest.raises(CosyError, match="ended at its start"):
         keeper.wait_ready()
     keeper.stop()
-    assert keeper.restarts >= STARTS - 1
+    assert keeper.restarts >= ERRORS - 1
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Puts a shell script in the place of tritonserver -> the file where it notes its starts.
+    `$stub` is a program that dies at once."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr(keeping, "LOOK_SECONDS", 0.02)
+
+    def write(name: str, script: str) -> Path:
+        path = programs / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return path
+
+    def server(script: str) -> Path:
+        stub = write("triton_python_backend_stub", "kill -s KILL $$")
+        starts = tmp_path / "starts"
+        write("tritonserver", f"echo start >> {starts}; stub={stub}; {script}")
+        return starts
+
+    return server
+
+
+@pytest.mark.parametrize(
+    ("script", "starts"),
+    [("echo out of luck; kill -s ABRT $$", STARTS), ("echo out of luck; exit 1", ERRORS)],
+    ids=["abort", "error"],
+)
+def test_an_abort_is_tried_more_often_than_an_error(
+    tmp_path: Path,
+    program: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    starts: int,
+) -> None:
+    monkeypatch.setattr(keeping, "PAUSES", (*starts * [0.0], 60.0))
+    started = program(script)
+    keeper = TritonKeeper(tmp_path, Ports.free())
+    with pytest.raises(CosyError, match="ended at its start:\nout of luck"):
+        keeper.wait_ready(20)
+    keeper.stop()
+    assert len(started.read_text().split()) == starts
+
+
+def test_a_server_that_waits_for_a_dead_process_is_replaced(
+    tmp_path: Path, program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "PAUSES", (*ERRORS * [0.0], 60.0))
+    monkeypatch.setattr(keeping, "HUNG_SECONDS", 0.5)
+    started = program('echo in vain; "$stub" & exec sleep 60')
+    began = time.monotonic()
+    keeper = TritonKeeper(tmp_path, Ports.free())
+    with pytest.raises(CosyError, match="ended at its start:\nin vain"):
+        keeper.wait_ready(20)
+    keeper.stop()
+    assert len(started.read_text().split()) == ERRORS
+    assert time.monotonic() - began > ERRORS * 0.5
+
+
+def test_a_server_that_knows_of_a_death_is_left_alone(
+    tmp_path: Path, program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "HUNG_SECONDS", 0.2)
+    started = program('"$stub" & wait; sleep 60 & wait')
+    keeper = TritonKeeper(tmp_path, Ports.free())
+    with pytest.raises(CosyError, match="not ready after 1 s"):
+        keeper.wait_ready(1)
+    keeper.stop()
+    assert started.read_text().split() == ["start"]
+
+
+def test_a_process_that_dies_at_once_is_survived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "HUNG_SECONDS", 2.0)
+    write_repository(tmp_path / "repository")
+    keeper = TritonKeeper(tmp_path / "repository", Ports.free(), host="127.0.0.1")
+    try:
+        while not (stubs := keeper.server.stubs()):
+            time.sleep(0.001)
+        os.kill(min(stubs.values()), signal.SIGKILL)
+        keeper.wait_ready(60)
+        assert keeper.restarts >= 1
+    finally:
+        keeper.stop()
 
 
 def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from cosyserve.gateway.voices import consent_routes
 from cosyserve.gateway.voices import routes as voices
 from cosyserve.gateway.voices.consents import Consents
 from cosyserve.gateway.voices.decoding import Decoder
+from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.gateway.websocket import connection
 from cosyserve.version import __version__
@@ -61,10 +62,11 @@ def create_app(
     ledger = Ledger(metrics, spans)
     known_voices = KnownVoices(engine, store, default_voice, policy.voice_aliases)
     decoder = Decoder()
+    enrolment = Enrolment(engine, decoder)
     learned_voices = LearnedVoices(limits.voice_cache_bytes, policy.require_consent)
     consents = Consents(store.consents)
     interpreter = Interpreter(
-        *(engine, known_voices, learned_voices, decoder, consents, metrics, policy),
+        *(engine, known_voices, learned_voices, enrolment, consents, metrics, policy),
         max_recording_bytes=limits.body_bytes,
     )
     context = ConnectionContext(
@@ -91,9 +93,11 @@ def create_app(
     app.include_router(realtime.routes(context))
     app.include_router(batch.routes(engine, interpreter, limits, gate, ledger))
     app.include_router(speech.routes(engine, interpreter, limits))
-    app.include_router(voices.routes(engine, known_voices, decoder, consents))
-    app.include_router(consent_routes.routes(consents, decoder))
-    app.include_router(kserve.routes(engine, known_voices, learned_voices, limits, policy))
+    app.include_router(voices.routes(engine, known_voices, enrolment, consents))
+    app.include_router(consent_routes.routes(consents, enrolment))
+    app.include_router(
+        kserve.routes(engine, known_voices, learned_voices, enrolment, limits, policy)
+    )
     if legacy:
         app.include_router(original.routes(context))
     app.include_router(status.routes(engine, metrics, gate, policy))

@@ -65,7 +65,8 @@ class Keys:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._keys and scope["type"] != "lifespan" and not _is_open(scope["path"]):
-            scope["state"]["key"] = self._keys.number(_sent_key(scope))
+            key = scope["state"]["key"] = self._keys.number(_sent_key(scope))
+            scope["state"]["record"].client = f"key {key}"
         elif scope["type"] == "websocket":
             _check_origin(Headers(scope=scope))
         await self._app(scope, receive, send)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import signal
 import sys
 import threading
@@ -20,9 +21,15 @@ from cosyserve.errors import CosyError, InputError
 from cosyserve.triton.process import READY_SECONDS, Ports, TritonProcess
 
 LOOK_SECONDS = 0.25
-PAUSES = (0.0, 1.0, 5.0, 15.0)  # seconds before a start, by starts in a row that came to nothing
+# Seconds before a start, by starts in a row that came to nothing.
+PAUSES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 SETTLED_SECONDS = 30.0  # of life: before, somebody else on its ports may have said that it is ready
-STARTS = 3  # in a row that may come to nothing before whoever waits for the first is told
+# In a row, before whoever waits for the first is told: starts that ended with an error, which the
+# next will have, too; and all, with those that ended by a signal, which a busy machine explains.
+ERRORS, STARTS = 3, 6
+# A server that knows of a process's death ends within seconds, with a message. If the process died
+# too early for that, the server waits for it for ever.
+HUNG_SECONDS = 15.0
 PORT_OPTIONS = ("--http-port", "--grpc-port", "--metrics-port")
 
 log = logging.getLogger(__name__)
@@ -48,7 +55,7 @@ class TritonKeeper:
         ports.check_free()
         self._start = partial(TritonProcess, repository, ports, options, host=host, loud=loud)
         self._over = threading.Event()
-        self.restarts = self._failures = 0
+        self.restarts = self._failures = self._errors = 0
         self._last_words = ""  # of the server before this one
         self.server = self._start()
         self._keeper = threading.Thread(target=self._keep, name="triton keeper", daemon=True)
@@ -60,21 +67,21 @@ class TritonKeeper:
         self.server.stop()
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> None:
-        """A server that aborts at its start is given another try, and a third."""
+        """A server that ends at its start is given some more tries."""
         until = time.monotonic() + seconds
         while not self.server.ready:
-            if self._failures >= STARTS:
+            if self._errors >= ERRORS or self._failures >= STARTS:
                 raise CosyError(f"tritonserver ended at its start:\n{self._last_words}")
             if time.monotonic() > until:
-                raise CosyError(f"tritonserver is not ready after {seconds:.0f} s")
+                words = self.server.tail() or self._last_words
+                raise CosyError(f"tritonserver is not ready after {seconds:.0f} s:\n{words}")
             time.sleep(0.1)
 
     def _keep(self) -> None:
         while self._watch():
-            settled = time.monotonic() - self.server.started > SETTLED_SECONDS
-            self._failures = 0 if self.server.was_ready and settled else self._failures + 1
             log.warning("tritonserver lost a process and is started anew")
             self._last_words = self.server.tail() or self._last_words
+            self._count()
             self.server.kill()
             if self._over.wait(PAUSES[min(self._failures, len(PAUSES) - 1)]):
                 return
@@ -84,9 +91,21 @@ class TritonKeeper:
             except OSError as error:  # a full disk, say: next time it may be better
                 log.error("tritonserver can't be started: %s", error)
 
+    def _count(self) -> None:
+        """Notes how the server that has to be replaced has done."""
+        server = self.server
+        settled = time.monotonic() - server.started > SETTLED_SECONDS
+        if server.was_ready and settled:
+            self._failures = self._errors = 0
+            return
+        self._failures += 1
+        if (server.process.poll() or 0) >= 0:
+            self._errors += 1
+
     def _watch(self) -> bool:
         """Waits -> True when the server has to be replaced, False when it is to stop."""
         known: set[str] = set()
+        deadline = math.inf  # for the server to notice a death
         while not self._over.wait(LOOK_SECONDS):
             alive = self.server.stubs().keys()
             if self.server.process.poll() is not None:
@@ -97,6 +116,10 @@ class TritonKeeper:
             known -= lost  # of models that were unloaded
             if self.server.ready_once():
                 known |= alive
+            now, dead = time.monotonic(), self.server.has_dead_stub()
+            if dead and now > deadline:
+                return True
+            deadline = min(deadline, now + HUNG_SECONDS) if dead else math.inf
         return False
 
 

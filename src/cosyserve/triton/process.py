@@ -21,7 +21,7 @@ import sysconfig
 import tempfile
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -35,7 +35,8 @@ STOP_SECONDS = 30.0
 GRPC = "COSYSERVE_TRITON_GRPC"  # tells a server's models where its gRPC side is
 SHARED_MEMORY = Path("/dev/shm")
 REGION_PREFIX = "cosyserve_"  # of what a server's models share with it
-STUB = b"triton_python_backend_stub"
+STUB = "triton_python_backend_stub"
+SHORT_NAME = 15  # characters that Linux keeps of a program's name
 # Waits for the end of whoever holds its standard input, and clears away what that one left.
 GUARD = """read -r _; kill -s KILL -- "-$1"; rm -rf -- "$2" "$3"*"""
 
@@ -150,16 +151,29 @@ class TritonProcess:
     def stubs(self) -> dict[str, int]:
         """The living Python processes of the server's models, by instance: `MODEL/1/…_0_0`."""
         pids = {}
-        for folder in Path("/proc").glob("[0-9]*"):
+        for pid, _, state in self._children():
             with contextlib.suppress(OSError):
-                # "pid (command) state parent …": the command may hold anything, brackets too
-                state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-                words = (folder / "cmdline").read_bytes().split(b"\0")
-                if int(parent) == self.process.pid and state != "Z" and words[0].endswith(STUB):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if state != "Z" and words[0].endswith(STUB.encode()):
                     version = Path(os.fsdecode(words[1])).parent
                     instance = os.fsdecode(words[-3])  # then what it runs on, and an empty word
-                    pids[f"{version.parent.name}/{version.name}/{instance}"] = int(folder.name)
+                    pids[f"{version.parent.name}/{version.name}/{instance}"] = pid
         return pids
+
+    def has_dead_stub(self) -> bool:
+        """Whether a Python process has died and the server does not know yet."""
+        name = STUB[:SHORT_NAME]
+        return any((program, state) == (name, "Z") for _, program, state in self._children())
+
+    def _children(self) -> Iterator[tuple[int, str, str]]:
+        """The server's processes: their ids, their programs and their states."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                # "pid (program) state parent …": the program may hold anything, brackets too
+                before, _, after = (folder / "stat").read_text().rpartition(")")
+                state, parent = after.split()[:2]
+                if int(parent) == self.process.pid:
+                    yield int(folder.name), before.partition("(")[2], state
 
     def serves(self, model: str) -> bool:
         """Whether the server takes requests for a model, as far as it knows."""

@@ -131,7 +131,11 @@ class WorkerEngine:
     async def embed(self, recording: Recording) -> Voice:
         with self._request() as (id, replies):
             self._send(EmbedRequest(id, recording))
-            reply = await replies.get()
+            try:
+                reply = await replies.get()
+            finally:
+                with contextlib.suppress(WorkerError):
+                    self._send(Cancel(id))
         if isinstance(reply, Exception):
             raise reply
         assert isinstance(reply, Voice)
@@ -189,6 +193,8 @@ class WorkerEngine:
                         replies.put_nowait(WorkerError("the worker died while it was speaking"))
         except asyncio.IncompleteReadError:
             log.warning("%s died", self.name)
+        except WorkerError as error:  # it may be of another version
+            log.error("%s is not understood: %s", self.name, error)
         except OSError as error:  # a node that fell silent is a timeout, no ConnectionError
             log.warning("%s died: %s", self.name, error)
         return lived

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ from cosyserve.contracts import (
     SpeechRequest,
     Voice,
 )
-from cosyserve.errors import CosyError, OverloadError
+from cosyserve.errors import CosyError, OverloadError, WorkerError
 from cosyserve.voices.mirror import voice_key
 
 LENGTH = struct.Struct("<I")
@@ -128,6 +128,7 @@ class Stats(msgspec.Struct, tag=True):
 
 ToWorker = Open | Push | End | Cancel | EmbedRequest
 FromWorker = Ready | NotStarted | Chunk | Failed | Embedded | Stats
+Message = TypeVar("Message")
 
 
 def _encode_array(array: Any) -> tuple[str, tuple[int, ...], bytes]:
@@ -141,9 +142,23 @@ def _decode_array(kind: Any, encoded: tuple[str, list[int], bytes]) -> Any:
     return np.frombuffer(bytearray(data), dtype).reshape(shape)  # torch wants it writable
 
 
+class Reader(Generic[Message]):
+    """Reads messages; whatever is none is a WorkerError."""
+
+    def __init__(self, kind: Any) -> None:
+        self._decoder = msgspec.msgpack.Decoder(kind, dec_hook=_decode_array)
+
+    def decode(self, body: bytes) -> Message:
+        try:
+            message: Message = self._decoder.decode(body)
+        except Exception as error:  # msgspec, numpy and our own classes have many kinds
+            raise WorkerError(f"this is no message: {error}") from error
+        return message
+
+
 _encoder = msgspec.msgpack.Encoder(enc_hook=_encode_array)
-to_worker = msgspec.msgpack.Decoder(ToWorker, dec_hook=_decode_array)
-from_worker = msgspec.msgpack.Decoder(FromWorker, dec_hook=_decode_array)
+to_worker: Reader[ToWorker] = Reader(ToWorker)
+from_worker: Reader[FromWorker] = Reader(FromWorker)
 
 
 def frame(message: ToWorker | FromWorker) -> bytes:

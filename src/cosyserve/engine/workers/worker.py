@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import NoReturn
@@ -90,6 +90,7 @@ class Worker:
         self._reported_at = 0.0
         self._reported = self._scheduler.stats()
         self._enrolling = ThreadPoolExecutor(1, "enroll")
+        self._enrolments: dict[int, Future[None]] = {}  # that wait or run
 
     def run(self) -> None:
         self._speaker.start()
@@ -111,9 +112,11 @@ class Worker:
 
     def _take(self, message: ToWorker) -> None:
         if isinstance(message, EmbedRequest):
-            self._enrolling.submit(self._embed, message)
+            self._enrol(message)
         elif isinstance(message, Open):
             self._open(message)
+        elif enrolment := self._enrolments.pop(message.id, None):
+            enrolment.cancel()  # unless it runs already
         elif ticket := self._tickets.get(message.id):
             if isinstance(message, Push):
                 ticket.push(message.text)
@@ -140,6 +143,10 @@ class Worker:
             return
         ticket = self._tickets[message.id] = Ticket(self._intake, request, sink)
         ticket.open()
+
+    def _enrol(self, message: EmbedRequest) -> None:
+        enrolment = self._enrolments[message.id] = self._enrolling.submit(self._embed, message)
+        enrolment.add_done_callback(lambda _: self._enrolments.pop(message.id, None))
 
     def _embed(self, message: EmbedRequest) -> None:
         try:

@@ -86,12 +86,10 @@ class Connection(ABC):
         if self._idle_timeout and not self._idle_timeout.expired():
             self._idle_timeout.reschedule(None)
         self._utterances += 1
-        request_id = f"{self._record.request_id}.{self._utterances}"
-        traceparent = self._record.traceparent
-        record = Record(request_id, self.protocol, self._record.path, traceparent=traceparent)
+        record = self._record.part(self._utterances, self.protocol, self._record.path)
         self._utterance = ConnectionUtterance(self._context, fields, text, record, self._key)
         self._tasks.create_task(self._speak(self._utterance))
-        return request_id
+        return record.request_id
 
     def close_after(self, seconds: float) -> None:
         """Closes the connection unless the client asks for something within these seconds."""

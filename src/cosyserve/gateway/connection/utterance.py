@@ -125,7 +125,7 @@ class ConnectionUtterance:
         framing = await asyncio.to_thread(
             open_framing, "audio", fields.response_format, fields.sample_rate
         )
-        request = await self._context.interpreter.request(fields, "")
+        request = await self._context.interpreter.request(fields, "", self._record.client)
         await deliver(
             StartedEvent(
                 request_id=self._record.request_id,

@@ -84,12 +84,13 @@ class Inference:
         self._asked = Gate(max_conc, max_conc)
 
     async def answer(self, _: object, call: grpc.aio.ServicerContext) -> None:
-        record = Record(f"req_{uuid4().hex}", "GRPC", PATH)
+        record = Record(f"req_{uuid4().hex}", "GRPC", PATH, client=_address(call))
         ledger, key = self._context.ledger, None
         with ExitStack() as admitted:
             try:
                 if self._keys:
                     key = self._keys.number(_sent_key(call))
+                    record.client = f"key {key}"
                 data = await self._receive(call)
                 admitted.enter_context(self._asked.admit(None))
                 fields, text = await self._read(data)
@@ -157,6 +158,11 @@ def _with_header(audio: bytes) -> bytes:
         raise invalid_value("16-bit samples, 16 000 a second, are expected", ["prompt_audio"])
     samples = np.frombuffer(audio, "<i2").astype(np.float32) / 32768
     return encode(samples, AudioFormat.WAV, rate=SPEECH_RATE, out_rate=SPEECH_RATE)
+
+
+def _address(call: grpc.aio.ServicerContext) -> str:
+    """Of the client, without its port."""
+    return str(call.peer()).rpartition(":")[0].partition(":")[2]
 
 
 def _sent_key(call: grpc.aio.ServicerContext) -> bytes | None:

@@ -24,6 +24,7 @@ from cosyserve.gateway.speech.framing import Usage
 from cosyserve.gateway.speech.response import SpeechResponse
 from cosyserve.gateway.speech.routes import check_text
 from cosyserve.gateway.status import check_model
+from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.voices.enroll import check_recording
 from cosyserve.voices.learned import LearnedVoices
@@ -67,11 +68,16 @@ ANSWER: dict[int | str, dict[str, Any]] = {
 
 
 def routes(
-    engine: Engine, known: KnownVoices, learned: LearnedVoices, limits: Limits, policy: Policy
+    engine: Engine,
+    known: KnownVoices,
+    learned: LearnedVoices,
+    enrolment: Enrolment,
+    limits: Limits,
+    policy: Policy,
 ) -> APIRouter:
     router = APIRouter(tags=["kserve"])
 
-    async def speaker(inputs: dict[InputName, list[Any]]) -> Voice:
+    async def speaker(inputs: dict[InputName, list[Any]], client: str) -> Voice:
         if "reference_wav" not in inputs:
             return await known.speaker(_text(inputs, "voice_id") or DEFAULT)
         samples, text = await asyncio.to_thread(_wave, inputs), _text(inputs, "reference_text")
@@ -79,7 +85,8 @@ def routes(
         check_recording(recording)
         fingerprint = engine.model.fingerprint
         return await learned.get(
-            *(fingerprint, samples.tobytes(), text), learn=lambda: engine.embed(recording)
+            *(fingerprint, samples.tobytes(), text),
+            learn=lambda: enrolment.embed(recording, client),
         )
 
     @router.post("/v2/models/{name}/infer", response_class=Response, responses=ANSWER)
@@ -93,7 +100,7 @@ def routes(
         text, record = _text(inputs, "target_text"), request.state.record
         record.characters = len(text)
         check_text(text, limits, "target_text")
-        voice = await speaker(inputs)
+        voice = await speaker(inputs, record.client)
         return SpeechResponse(
             engine, SpeechRequest(text, voice, voice.mode), KServeFraming(name), record
         )
@@ -136,6 +143,8 @@ def _text(inputs: dict[InputName, list[Any]], name: InputName) -> str:
         value = value[0]
     if not isinstance(value, str):
         raise invalid_value("one text is expected", [name])
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise invalid_value("half a surrogate pair: send valid Unicode", [name])
     return value
 
 

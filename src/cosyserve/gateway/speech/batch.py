@@ -111,8 +111,7 @@ class SpeechBatch:
             results.append(await self._speak(index, fields))
 
     async def _speak(self, index: int, fields: dict[str, Any]) -> ItemResult:
-        request_id, traceparent = f"{self._record.request_id}.{index + 1}", self._record.traceparent
-        record = Record(request_id, "BATCH", PATH, traceparent=traceparent)
+        record = self._record.part(index + 1, "BATCH", PATH)
         try:
             result = await self._spoken(index, fields, record)
             record.status = 200
@@ -135,13 +134,15 @@ class SpeechBatch:
         body = SpeechBody.model_validate(self._shared | translate(fields))
         record.characters, record.consent = len(body.input), body.consent
         check_text(body.input, self._limits, "input")
-        request = await self._interpreter.request(body, body.input, self._fetches)
         while True:
             framing = await asyncio.to_thread(
                 open_framing, "audio", body.response_format, body.sample_rate
             )
-            speaking = Speaking(self._engine, request, framing, record, body.max_new_tokens)
             try:
+                request = await self._interpreter.request(
+                    body, body.input, record.client, self._fetches
+                )
+                speaking = Speaking(self._engine, request, framing, record, body.max_new_tokens)
                 pieces = await self._hear(speaking)
                 break
             except OverloadError as full:  # who asks for many at once has time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from cosyserve.contracts import Engine, Mode, Recording, Sampling, SpeechRequest, Voice
+from cosyserve.contracts import Engine, Mode, Sampling, SpeechRequest, Voice
 from cosyserve.errors import InputError
 from cosyserve.gateway.errors import Refusal, invalid_value
 from cosyserve.gateway.policy import Policy
@@ -15,7 +15,7 @@ from cosyserve.gateway.speech.remote_audio import Fetches
 from cosyserve.gateway.status import check_model
 from cosyserve.gateway.telemetry.metrics import Metrics
 from cosyserve.gateway.voices.consents import Consents
-from cosyserve.gateway.voices.decoding import Decoder
+from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.gateway.voices.mixing import is_mix, mix, read_mix
 from cosyserve.voices.learned import LearnedVoices
@@ -27,7 +27,7 @@ class Interpreter:
         engine: Engine,
         known: KnownVoices,
         learned: LearnedVoices,
-        decoder: Decoder,
+        enrolment: Enrolment,
         consents: Consents,
         metrics: Metrics,
         policy: Policy,
@@ -36,7 +36,7 @@ class Interpreter:
         self._engine = engine
         self._known = known
         self._learned = learned
-        self._decoder = decoder
+        self._enrolment = enrolment
         self._consents = consents
         self._metrics = metrics
         self._policy = policy
@@ -53,14 +53,16 @@ class Interpreter:
         self,
         fields: SpeechFields,
         text: str | AsyncIterator[str],
+        client: str,
         fetches: Fetches | None = None,
     ) -> SpeechRequest:
+        """`client` is who asks, as `Record` has it."""
         self._pass_over(fields.model_extra or {})
         if fields.model:
             self.check_model(fields.model)
         _check_task(fields)
         mode = _asked_mode(fields)
-        voice = await self._speaker(fields, mode, fetches or self.fetches())
+        voice = await self._speaker(fields, mode, client, fetches or self.fetches())
         return SpeechRequest(
             text=text,
             voice=voice,
@@ -79,13 +81,15 @@ class Interpreter:
         for label in labels(unknown):
             self._metrics.ignored_fields.labels(label).inc()
 
-    async def _speaker(self, fields: SpeechFields, mode: Mode | None, fetches: Fetches) -> Voice:
+    async def _speaker(
+        self, fields: SpeechFields, mode: Mode | None, client: str, fetches: Fetches
+    ) -> Voice:
         source, text = _reference(fields)
         if source is not None:
             consent = await self._consents.statement(fields.consent)
             self._learned.check_consent(consent)
             data = await self._recording(source, fetches)
-            return await self._learned_voice(data, text, consent)
+            return await self._learned_voice(data, client, text, consent)
         if not is_mix(fields.voice):
             return await self._known.speaker(fields.voice)
         parts = [
@@ -93,11 +97,11 @@ class Interpreter:
         ]
         return mix(parts, embeddings_alone=mode is Mode.PRESET)
 
-    async def _learned_voice(self, data: bytes, text: str, consent: str) -> Voice:
+    async def _learned_voice(self, data: bytes, client: str, text: str, consent: str) -> Voice:
         fingerprint = self._engine.model.fingerprint
         return await self._learned.get(
             *(fingerprint, data, text),
-            learn=lambda: self._learn(data, text, consent),
+            learn=lambda: self._enrolment.learn(data, client, text=text, consent=consent),
             consent=consent,
         )
 
@@ -113,10 +117,6 @@ class Interpreter:
                 param="ref_audio",
             )
         return await fetches.get(source.url)
-
-    async def _learn(self, data: bytes, text: str, consent: str) -> Voice:
-        audio = await self._decoder.decode(data)
-        return await self._engine.embed(Recording(audio.samples, audio.rate, text, consent=consent))
 
 
 def _reference(fields: SpeechFields) -> tuple[AudioSource | None, str]:

@@ -44,7 +44,7 @@ def routes(engine: Engine, interpreter: Interpreter, limits: Limits) -> APIRoute
         framing = await asyncio.to_thread(
             open_framing, _stream_format(body, request), body.response_format, body.sample_rate
         )
-        speech_request = await interpreter.request(body, body.input)
+        speech_request = await interpreter.request(body, body.input, record.client)
         key = getattr(request.state, "key", None)
 
         def ended(finish: str, usage: Usage) -> None:

@@ -21,6 +21,7 @@ class Record:
     method: str
     path: str
     body_pending: bool = False  # some of the request was not read yet
+    client: str = ""  # who asks: a key, by its number, or an address
     started: float = field(default_factory=time.perf_counter)
     status: int = 0
     answered: bool = False  # completely
@@ -48,6 +49,16 @@ class Record:
     encode_seconds: float = 0.0
     traceparent: str = ""  # what the client says of its trace
     trace_id: str = ""  # of the span that was made of this
+
+    def part(self, number: int, method: str, path: str) -> Record:
+        """The record of one of the things that this request asks for."""
+        return Record(
+            f"{self.request_id}.{number}",
+            method,
+            path,
+            client=self.client,
+            traceparent=self.traceparent,
+        )
 
     def take_chunk(self, timeline: Timeline | None, now: float) -> None:
         self.last_chunk = now

@@ -70,6 +70,7 @@ class Trace:
             return
         headers, method = Headers(scope=scope), scope.get("method", "GET")
         record = Record(_request_id(headers), method, scope["path"], _has_body(headers))
+        record.client, _ = scope.get("client") or ("", 0)
         record.traceparent = headers.get("traceparent", "")
         scope.setdefault("state", {})["record"] = record
 

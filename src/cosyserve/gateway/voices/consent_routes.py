@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Form, Query, UploadFile
+from fastapi import APIRouter, Form, Query, Request, UploadFile
 from pydantic import BaseModel, Field
 
 from cosyserve.gateway.voices.consents import Consents, no_consent
-from cosyserve.gateway.voices.decoding import Decoder
+from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.voices.consents import Consent
 
 MAX_NAME = 256
@@ -45,16 +45,19 @@ class ConsentDeleted(BaseModel):
     deleted: Literal[True] = True
 
 
-def routes(consents: Consents, decoder: Decoder) -> APIRouter:
+def routes(consents: Consents, enrolment: Enrolment) -> APIRouter:
     router = APIRouter(prefix="/v1/audio/voice_consents", tags=["voices"])
 
     @router.post("")
     async def add_consent(
-        name: Label, language: Annotated[str, Form(max_length=32)], recording: UploadFile
+        request: Request,
+        name: Label,
+        language: Annotated[str, Form(max_length=32)],
+        recording: UploadFile,
     ) -> ConsentEntry:
         """Keeps the recording of somebody who agrees."""
         data = await recording.read()
-        await decoder.decode(data)
+        await enrolment.decode(data, request.state.record.client)
         return ConsentEntry.of(await consents.add(name, language, data))
 
     @router.get("")

@@ -23,19 +23,17 @@ MEMORY_BYTES = 1 << 30  # of address space: libraries and the recording
 CPU_SECONDS = 10
 WALL_SECONDS = 20.0
 OPEN_FILES = 32
-CHILDREN = 2  # at once; more would take the cores from those who speak
-NICENESS = 5  # for the same reason
+NICENESS = 5  # those who speak go first
 
 RATE = struct.Struct("<I")
 DECODED, REFUSED = 0, 3  # exit codes; any other is a crash
 
 
 class Decoder:
-    """Decodes files, a few at a time, each in a child of its own. One child is kept ready, because
-    a process takes a third of a second to start."""
+    """Decodes files, each in a child of its own. One child is kept ready, because a process takes
+    a third of a second to start."""
 
     def __init__(self) -> None:
-        self._turns = asyncio.Semaphore(CHILDREN)
         self._spare: asyncio.Task[Process] | None = None
 
     def prepare(self) -> None:
@@ -44,13 +42,12 @@ class Decoder:
             self._spare = asyncio.create_task(_start_child())
 
     async def decode(self, data: bytes) -> Audio:
-        async with self._turns:
-            child = await self._take_child()
-            try:
-                code, output = await _hand_over(child, data)
-            finally:
-                await _end(child)
-                self.prepare()
+        child = await self._take_child()
+        try:
+            code, output = await _hand_over(child, data)
+        finally:
+            await _end(child)
+            self.prepare()
         if code == REFUSED:
             raise AudioError(output.decode())
         if code != DECODED:

@@ -9,14 +9,14 @@ from datetime import datetime
 from typing import Annotated, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Form, Response, UploadFile
+from fastapi import APIRouter, Form, Request, Response, UploadFile
 from pydantic import BaseModel
 
-from cosyserve.contracts import TOKENS_PER_SECOND, Engine, Recording, Voice, VoiceFormat
+from cosyserve.contracts import TOKENS_PER_SECOND, Engine, Voice, VoiceFormat
 from cosyserve.gateway.errors import invalid_value
 from cosyserve.gateway.limits import MAX_TEXT
 from cosyserve.gateway.voices.consents import Consents
-from cosyserve.gateway.voices.decoding import Decoder
+from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.voices.file import from_bytes, to_bytes
 from cosyserve.voices.fits import check_fits
@@ -68,7 +68,9 @@ class VoiceDetails(VoiceEntry):
     content_hash: str
 
 
-def routes(engine: Engine, voices: KnownVoices, decoder: Decoder, consents: Consents) -> APIRouter:
+def routes(
+    engine: Engine, voices: KnownVoices, enrolment: Enrolment, consents: Consents
+) -> APIRouter:
     router = APIRouter(prefix="/v1/audio/voices", tags=["voices"])
 
     def details(id: str, voice: Voice) -> VoiceDetails:
@@ -97,6 +99,7 @@ def routes(engine: Engine, voices: KnownVoices, decoder: Decoder, consents: Cons
 
     @router.post("", status_code=201)
     async def add_voice(
+        request: Request,
         name: Annotated[str, Form(max_length=MAX_TEXT)],
         consent: RequiredLine,
         file: UploadFile | None = None,
@@ -121,9 +124,10 @@ def routes(engine: Engine, voices: KnownVoices, decoder: Decoder, consents: Cons
             voice = replace(learned, name=name, consent=consent)
             check_fits(voice, VoiceFormat(engine.model.family, engine.model.fingerprint))
         else:
-            audio = await decoder.decode(data)
-            recording = Recording(audio.samples, audio.rate, text, name, language, consent)
-            voice = await engine.embed(recording)
+            client = request.state.record.client
+            voice = await enrolment.learn(
+                data, client, text=text, name=name, language=language, consent=consent
+            )
         await voices.add(id, voice)
         return details(id, voice)
 

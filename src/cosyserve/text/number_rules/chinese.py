@@ -29,14 +29,15 @@ _UNIT = (
     rf"|°(?![CcFf])|[℃℉]|(?:{'|'.join(_LETTER_UNITS)})(?![A-Za-z²³])"
 )
 # A team's name may end before a score, or begin after it: there only these are known to be none.
-_NO_TEAM_BEFORE = r"(?<![^午晨晚在于至从日号，、：（(])"
-_NO_TEAM_AFTER = r"(?![^的开起前，、）)])"
+_NO_TEAM_BEFORE = r"(?<![^午晨晚早夜在于至从号天间要有为共需是每了的第过近超等用，、：（(])"
+_NO_TEAM_AFTER = r"(?![^至要有为是了过等起前左右止结举行出发播，、）)])"
 _CLOCK = rf"{_NO_TEAM_BEFORE}(?P<hour>\d\d?):(?P<minute>[0-5]\d){_NO_TEAM_AFTER}"
 _DATE = (
     rf"{_NO_TEAM_BEFORE}(?P<year>[12]\d{{3}})(?P<mark>[-/])(?P<month>\d\d)(?P=mark)(?P<day>\d\d)"
     rf"{_NO_TEAM_AFTER}"
 )
 _AMOUNT = (
+    rf"(?:{_NO_TEAM_BEFORE}(?P<start>\d+)[-~])?"
     r"(?P<currency>[￥¥$€£])?(?P<integer>\d+)(?:\.(?P<fraction>\d+))?"
     rf"(?:(?P<percent>%)|(?P<blank> ?)(?P<unit>{_UNIT})|(?P<calendar>年))?"
 )
@@ -75,12 +76,30 @@ def _spoken(number: Match, before: str) -> str | None:
         return _time(number["hour"], number["minute"])
     if number["year"]:
         return _date(number["year"], number["month"], number["day"])
-    return _amount(number, valued=before.endswith(("约", "人均")))
+    valued = before.endswith(("约", "人均"))
+    return _range(number) if number["start"] else _amount(number, valued)
 
 
 def _is_code(word: str) -> bool:
     """Whether a word before a number may be a currency's."""
     return word.isupper() and (len(word) > 2 or word[-1] in "BOPY")
+
+
+def _range(number: Match) -> str | None:
+    """3-5天 -> 三到五天"""
+    start, unit = number["start"], number["unit"]
+    end = _amount(number, valued=False)
+    if end is None or number["currency"]:
+        return None
+    if number["calendar"]:
+        return f"{_each(start)}到{end}" if len(start) == len(number["integer"]) == 4 else None
+    if not unit or start[0] == "0" or len(start) > _LONGEST_VALUE:
+        return None
+    return f"{_counting(start, unit)}到{end}"
+
+
+def _counting(digits: str, unit: str) -> str:
+    return "两" if digits == "2" and unit not in "两号月" else _value(digits)
 
 
 def _amount(number: Match, valued: bool) -> str | None:
@@ -102,8 +121,7 @@ def _amount(number: Match, valued: bool) -> str | None:
     if number["currency"]:
         return None if unit else value + _CURRENCIES[number["currency"]]
     if unit:
-        if integer == "2" and not fraction and unit not in "两号月":
-            value = "两"
+        value = value if fraction else _counting(integer, unit)
         return value + (_NAMED_UNITS.get(unit) or _LETTER_UNITS.get(unit) or unit)
     if fraction and not valued and _may_be_date(integer, fraction):
         return None

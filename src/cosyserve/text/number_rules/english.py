@@ -203,7 +203,7 @@ def _fraction(match: Match) -> str | None:
     if not whole:
         return f"{_plain(int(over))} {name}"
     count = "a" if (over, parts) == ("1", 2) else _plain(int(over))
-    return f"{_cardinal(whole)} and {count} {name}"
+    return f"{_plain(int(whole))} and {count} {name}"
 
 
 def _day(day: str, month: int, year: str | None, mark: str = "") -> str | None:

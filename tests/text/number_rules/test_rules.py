@@ -43,7 +43,8 @@ def test_golden_texts_sound_as_without_rules(file: str, monkeypatch: pytest.Monk
     "clause",
     [
         "湖人3:2勇士", "比分3-2好", "尾号1234", "USD5", "USD 5", "5 km/h", "90后", "3个到5个",
-        "3+2", "5m²", "３个", "M.V.P3", "A-B有3", "10.25", "2024.05", "007个", "123456789个", "3%个",
+        "3+2", "5m²", "３个", "M.V.P3", "A-B有3", "10.25", "2024.05", "007个", "123456789个",
+        "3%个",
     ],
 )  # fmt: skip
 def test_chinese_that_needs_weighing_is_left_to_the_grammar(clause: str) -> None:

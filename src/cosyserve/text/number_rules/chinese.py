@@ -51,7 +51,7 @@ _AFTER_UNIT = re.compile(r"(?!到)")
 
 def read_chinese(clause: str) -> str | None:
     """The clause with its numbers in words; None for the grammar to read it."""
-    words, at = [], 0
+    words, at = list[str](), 0
     for number in _NUMBER.finditer(clause):
         before = clause[at : number.start()]
         spoken = _spoken(number, before)

@@ -3,35 +3,38 @@
     python -m benchmarks.numbers [--json FILE]
 
 First 4,096 characters of each kind of number are planned in this process, with nothing cached: what
-the rules know, what only a grammar knows, and both as the tests' corpus draws them. Then 20 clients
-send such texts to a server with the test model and hang up before they hear much, over and over, while another client
-waits for the first audio of a sentence with numbers.
+the rules know, what only a grammar knows, and both as the tests' corpus draws them. Then 20 such
+texts at once come to the scheduler of a model that only takes its time, and another client waits
+for the first audio of a sentence with numbers: speech costs nothing there, reading all it does.
 """
 
 from __future__ import annotations
 
+import queue
 import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from random import Random
-
-import httpx
+from contextlib import contextmanager
 
 from benchmarks.figures import Figure, run
-from benchmarks.servers import Server, served
-from cosyserve.text import segments
+from benchmarks.paced_server import TOKENS, PacedLM
+from cosyserve.contracts import SpeechRequest
+from cosyserve.engine.compute.generation import Generation, WholeText
+from cosyserve.engine.scheduling.intake import Intake, Ticket
+from cosyserve.engine.scheduling.loop import Loop
+from cosyserve.engine.scheduling.scheduler import Scheduler
+from cosyserve.engine.scheduling.session import Utterance
+from cosyserve.errors import CosyError
+from cosyserve.text import byte_tokenizer, segments
 from cosyserve.text.language import Language
-from cosyserve.text.numbers import read_numbers
+from cosyserve.text.number_process import NumberProcess
+from cosyserve.text.numbers import Reader, read_numbers
+from tests.engine.mocks import CONFIG, VOICE, Humming, HummingToken2Wav
 from tests.text.number_rules.corpus import CHINESE, ENGLISH, Draw
 
 CHARACTERS = 4096
 ATTACKERS = 20
-PATIENCE = (
-    0.1  # seconds until an attacker hangs up: its speech would take the cores, not its numbers
-)
-PAUSE = 2.0  # seconds between two attacks of one client, at most
 ROUNDS = 9
 VICTIM = "On 5 March 2024 there were 1,250 of them, at $5.20 each."
 Writer = Callable[[Draw], str]
@@ -47,6 +50,11 @@ def full_of(kind: Writer, seed: object, mark: str = ", ") -> str:
 def odd(draw: Draw) -> str:
     """What no rule knows."""
     return "".join(draw.choice("0123456789.,:/-a@$%") for _ in range(draw.randint(5, 60)))
+
+
+def words(draw: Draw) -> str:
+    """No number at all, for comparison."""
+    return "seventeen thousand"
 
 
 ATTACKS: dict[str, Writer] = {
@@ -78,62 +86,74 @@ def planning() -> list[Figure]:
     return figures
 
 
-def first_audio(server: Server) -> float:
-    fields = {"model": "tts-1", "input": VICTIM, "response_format": "pcm"}
-    began = time.perf_counter()
-    with httpx.stream("POST", f"{server.url}/v1/audio/speech", json=fields, timeout=120) as answer:
-        answer.raise_for_status()
-        next(answer.iter_raw())
-        return time.perf_counter() - began
+def plan(request: SpeechRequest, read: Reader, device: int) -> list[Utterance]:
+    """The text is read as always; what is spoken is as long for all."""
+    assert isinstance(request.text, str)
+    assert segments(request.text, len, read=read)
+
+    def generate(attempt: int) -> Generation:
+        return Generation(WholeText(CONFIG, [0] * TOKENS, 0), 0, request.sampling, 10_000)
+
+    return [Utterance(generate, Humming("paced"), stream=True)]  # type: ignore[arg-type]
 
 
 @contextmanager
-def attacked(server: Server, kind: Writer) -> Iterator[None]:
-    over = threading.Event()
-
-    def attack(number: int) -> None:
-        random = Random(number)
-        while not over.is_set():
-            fields = {"model": "tts-1", "input": full_of(kind, random.random())}
-            with suppress(httpx.HTTPError):
-                httpx.post(f"{server.url}/v1/audio/speech", json=fields, timeout=PATIENCE)
-            over.wait(PAUSE * random.random())
-
-    threads = [threading.Thread(target=attack, args=(number,)) for number in range(ATTACKERS)]
-    for thread in threads:
-        thread.start()
+def desk() -> Iterator[Intake]:
+    slots = ATTACKERS + 1
+    token2wav = HummingToken2Wav()
+    loop = Loop(Scheduler(PacedLM(slots), [token2wav], plan, slots=slots))  # type: ignore[list-item]
+    numbers = NumberProcess()
+    intake = Intake(loop, byte_tokenizer(), numbers)
+    thread = threading.Thread(target=loop.run)
+    thread.start()
     try:
-        time.sleep(1.0)
-        yield
+        yield intake
     finally:
-        over.set()
-        for thread in threads:
-            thread.join()
+        intake.close()
+        loop.stop()
+        thread.join()
+        numbers.close()
 
 
-def beside(server: Server, kind: Writer) -> float:
-    with attacked(server, kind):
-        return statistics.median(first_audio(server) for _ in range(ROUNDS))
+def first_audio(intake: Intake) -> float:
+    heard: queue.SimpleQueue[object] = queue.SimpleQueue()
+    ticket = Ticket(intake, SpeechRequest(VICTIM, VOICE), heard.put)
+    began = time.perf_counter()
+    ticket.open()
+    item = heard.get(timeout=120)
+    took = time.perf_counter() - began
+    ticket.cancel()
+    if isinstance(item, CosyError):
+        raise item
+    return took
+
+
+def beside(intake: Intake, kind: Writer, seed: int) -> float:
+    texts = [full_of(kind, f"{seed} {number}") for number in range(ATTACKERS)]
+    attacks = [Ticket(intake, SpeechRequest(text, VOICE), lambda item: None) for text in texts]
+    for attack in attacks:
+        attack.open()
+    took = first_audio(intake)
+    for attack in attacks:
+        attack.cancel()
+    return took
+
+
+def crowding() -> list[Figure]:
+    figures = []
+    with desk() as intake:
+        first_audio(intake)
+        alone = statistics.median(first_audio(intake) for _ in range(ROUNDS))
+        for name, kind in {"words": words, **ATTACKS}.items():
+            found = statistics.median(beside(intake, kind, seed) for seed in range(ROUNDS))
+            seconds = f"{found:.3f} and {alone:.3f} s"
+            what = f"first audio beside 20 × {name} / alone"
+            figures.append(Figure(what, found / alone, 1.5, detail=seconds))
+    return figures
 
 
 def measure() -> list[Figure]:
-    figures = planning()
-    with served() as server:
-        first_audio(server)
-        alone = statistics.median(first_audio(server) for _ in range(ROUNDS))
-        words = beside(server, lambda draw: "word")
-        for name, kind in ATTACKS.items():
-            found = beside(server, kind)
-            detail = (
-                f"{found * 1e3:.0f} ms, alone {alone * 1e3:.0f}, beside words {words * 1e3:.0f}"
-            )
-            figures.append(
-                Figure(f"first audio beside 20 × {name} / alone", found / alone, 1.5, detail=detail)
-            )
-            figures.append(
-                Figure(f"first audio beside 20 × {name} / words", found / words, 1.5, detail=detail)
-            )
-    return figures
+    return planning() + crowding()
 
 
 if __name__ == "__main__":

@@ -246,7 +246,8 @@ _NAME = (
 )
 _NTH = r"([1-9]\d?)(?:st|nd|rd|th)?"
 _SMALL = r"([1-9]\d{0,2})"
-_END = r"([1-9]\d{0,2}(?:,\d{3}){1,2}|[1-9]\d{0,3})"
+# 1300-42 is "thirteen hundred to forty two" to the grammar, but not always: such ends are its own.
+_END = r"((?![1-9][1-9]00\b)(?:[1-9]\d{0,2}(?:,\d{3}){1,2}|[1-9]\d{0,3}))"
 _RULES: list[tuple[re.Pattern[str], Callable[[Match], str | None]]] = [
     (re.compile(rf"0\d{{1,8}}|{_INTEGER}"), lambda m: _whole(m[0])),
     (re.compile(r"[1-9]\d{15,}"), lambda m: _digits(m[0])),

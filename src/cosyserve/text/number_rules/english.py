@@ -269,7 +269,7 @@ _RULES: list[tuple[re.Pattern[str], Callable[[Match], str | None]]] = [
     (re.compile(rf"{_NAME}\.? (\d{{4}})"), _month_alone),
     (re.compile(rf"{_NTH} {_NAME}(?:,? (\d{{4}}))?"), lambda m: _day(m[1], _month(m[2]), m[3])),
     (re.compile(r"'?([2-9]0)s"), lambda m: f"{_plain(int(m[1])).removesuffix('y')}ies"),
-    (re.compile(rf"#({_INTEGER})"), lambda m: f"number {_whole(m[1])}"),
+    (re.compile(r"#([1-9]\d{0,14})"), lambda m: f"number {_whole(m[1])}"),
     (re.compile(rf"{_SMALL}x"), lambda m: f"{_cardinal(m[1])} times"),
     (re.compile(rf"{_SMALL}([DGK])"), lambda m: f"{_cardinal(m[1])} {m[2]}"),
     (re.compile(rf"([A-Z]){_SMALL}([A-Z])"), lambda m: f"{m[1]} {_cardinal(m[2])} {m[3]}"),

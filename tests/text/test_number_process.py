@@ -14,7 +14,7 @@ import pytest
 from cosyserve.errors import CosyError
 from cosyserve.text import number_process
 from cosyserve.text.language import Language
-from cosyserve.text.number_process import NumberProcess
+from cosyserve.text.number_process import FairLock, NumberProcess
 from cosyserve.text.numbers import read_numbers
 
 
@@ -109,3 +109,26 @@ def test_after_its_end_it_starts_nothing() -> None:
     reading.join(10)
     assert not reading.is_alive()
     assert reader._process is None
+
+
+def test_those_who_wait_take_turns() -> None:
+    lock, order = FairLock(), list[str]()
+
+    def read(name: str, numbers: int) -> None:
+        for _ in range(numbers):
+            with lock:
+                order.append(name)
+                time.sleep(0.002)
+
+    threads = [threading.Thread(target=read, args=(name, 20)) for name in "ab"]
+    threads.append(threading.Thread(target=read, args=("victim", 1)))
+    with lock:
+        for thread in threads:
+            waiting = len(lock._queue)
+            thread.start()
+            while len(lock._queue) == waiting:
+                time.sleep(0.001)
+    for thread in threads:
+        thread.join(10)
+    assert order[:3] == ["a", "b", "victim"]
+    assert order[3:] == ["a", "b"] * 19

@@ -21,7 +21,7 @@ def test_says_what_to_install_when_the_grammar_is_missing(monkeypatch: pytest.Mo
     _grammars.cache_clear()
     monkeypatch.setitem(sys.modules, "wetext", None)
     with pytest.raises(CosyError, match="wetext"):
-        spoken_text("304个")
+        spoken_text("3+2个")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import select
 import subprocess
 import sys
 import threading
+from collections import deque
 from functools import lru_cache
 from typing import IO
 
@@ -22,11 +23,34 @@ TIMEOUT_SECONDS = 5.0  # of one stretch of text; the longest take tenths
 CACHED_STRETCHES = 4096
 
 
+class FairLock:
+    """A lock that those who wait get in the order of their coming, so that the many numbers of one
+    text and the one of another take turns."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._queue: deque[threading.Event] = deque()  # the first has the lock
+
+    def __enter__(self) -> None:
+        turn = threading.Event()
+        with self._mutex:
+            self._queue.append(turn)
+            if self._queue[0] is turn:
+                turn.set()
+        turn.wait()
+
+    def __exit__(self, *error: object) -> None:
+        with self._mutex:
+            self._queue.popleft()
+            if self._queue:
+                self._queue[0].set()
+
+
 class NumberProcess:
     """A `text.numbers.Reader` for several threads. Its process starts when it is needed."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = FairLock()
         self._process: subprocess.Popen[str] | None = None
         self._closed = False
         self._read_cached = lru_cache(CACHED_STRETCHES)(self._read)

@@ -1,5 +1,6 @@
-"""Numbers, dates, amounts and units as they are read aloud, by the grammars of wetext.
+"""Numbers, dates, amounts and units as they are read aloud, by rules and the grammars of wetext.
 
+A grammar needs milliseconds a character: it gets what no rule knows, and so much of one text only.
 No other module imports wetext.
 """
 
@@ -14,12 +15,14 @@ from cosyserve.errors import CosyError
 from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
 from cosyserve.text.language import Language
 from cosyserve.text.number_rewrites import restore_hyphens, rewrite_source, rewrite_words
+from cosyserve.text.number_rules.chinese import read_chinese, spell_chinese
+from cosyserve.text.number_rules.english import read_english
 
 Reader = Callable[[str, Language], str]
 
 _DIGIT = re.compile(r"\d")
-# A clause of Chinese with a number in it is given to the grammar whole, but not at any length:
-# nothing else runs meanwhile. Halves of surrogate pairs it refuses.
+# A clause of Chinese with a number in it is read whole, but not at any length. Halves of surrogate
+# pairs the grammar refuses.
 _IN_CLAUSE = r"[^，。！？；\n\ud800-\udfff]{1,100}"
 _CLAUSE = re.compile(rf"{_IN_CLAUSE}(?![\d.])|{_IN_CLAUSE}")
 # Of English it gets expressions of numbers only: it sets blanks around all marks that it sees,
@@ -42,6 +45,10 @@ _NUMBER = (
 _EXPRESSION = re.compile(rf"{_PHONE}|{_DATE}|'\d0s\b|{_NUMBER}(?: \d+/\d+)?(?: ?{_UNIT})?")
 _LONGEST_EXPRESSION = 60  # what is longer is no number; its digits are spelled
 _SMALL_NUMBER = re.compile(r"[1-9]\d{0,2}")  # needs no grammar, spelled as well
+
+# What a grammar reads of one text: half a second of work. Digits beyond are read one by one in
+# Chinese, and as whole numbers in English.
+GRAMMAR_CHARACTERS = {Language.ENGLISH: 120, Language.CHINESE: 1000}
 
 
 @cache
@@ -68,12 +75,14 @@ def read_numbers(text: str, language: Language) -> str:
 
 
 def read_aloud(text: str, language: Language, read: Reader, fixes: Fixes = ALL_FIXES) -> str:
-    """The text with its numbers read, given to `read` in stretches that it can read."""
+    """The text with its numbers read by rules, or by `read` in stretches that it can read."""
     text = rewrite_source(text, language, fixes)
     if Fix.NUMBERS_ONLY not in fixes:
         words = rewrite_words(read(text, language), language, fixes)
         return restore_hyphens(words, fixes)
     english = language is Language.ENGLISH
+    rule = (read_english if english else read_chinese) if fixes == ALL_FIXES else _no_rule
+    allowance = Allowance(GRAMMAR_CHARACTERS[language])
 
     def spoken(stretch: re.Match[str]) -> str:
         written = stretch[0].strip()
@@ -81,10 +90,31 @@ def read_aloud(text: str, language: Language, read: Reader, fixes: Fixes = ALL_F
             return stretch[0]
         if english and (len(written) > _LONGEST_EXPRESSION or _SMALL_NUMBER.fullmatch(written)):
             return stretch[0]
-        try:
-            words = read(written, language)
-        except AssertionError:  # the grammar has no path through the stretch
-            return stretch[0]
-        return stretch[0].replace(written, rewrite_words(words, language, fixes), 1)
+        words = rule(written)
+        if words is None:
+            if not allowance.covers(written):
+                return stretch[0] if english else spell_chinese(stretch[0])
+            try:
+                words = rewrite_words(read(written, language), language, fixes)
+            except AssertionError:  # the grammar has no path through the stretch
+                return stretch[0]
+        return stretch[0].replace(written, words, 1)
 
     return restore_hyphens((_EXPRESSION if english else _CLAUSE).sub(spoken, text), fixes)
+
+
+class Allowance:
+    """Characters that a grammar may read of one text, the same stretch once."""
+
+    def __init__(self, characters: int) -> None:
+        self._left, self._covered = characters, set[str]()
+
+    def covers(self, stretch: str) -> bool:
+        if stretch not in self._covered and len(stretch) <= self._left:
+            self._left -= len(stretch)
+            self._covered.add(stretch)
+        return stretch in self._covered
+
+
+def _no_rule(written: str) -> str | None:
+    return None

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from cosyserve.contracts import SpeechRequest
+from cosyserve.contracts import MAX_WAITING, SpeechRequest
 from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.scheduling.loop import Loop
 from cosyserve.engine.scheduling.scheduler import Scheduler
@@ -20,7 +20,9 @@ from cosyserve.text import PieceTokenizer, TextTokenizer
 from cosyserve.text.language import Language
 from cosyserve.text.numbers import Reader
 
-THREADS = 16  # texts that are planned at once; most of the time they wait for their numbers
+# Texts that are planned at once: as many as may wait, so that nobody stands behind those whose odd
+# numbers wait for a grammar.
+THREADS = MAX_WAITING
 
 
 class Intake:

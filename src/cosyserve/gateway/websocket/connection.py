@@ -10,7 +10,7 @@ from cosyserve.gateway.connection.connection import Connection
 from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.connection.events import ErrorEvent, ServerEvent
 from cosyserve.gateway.connection.text import TextBuffer
-from cosyserve.gateway.connection.utterance import Cancelled
+from cosyserve.gateway.connection.utterance import Cancelled, ConnectionUtterance
 from cosyserve.gateway.connection.websocket import UPGRADE, Socket, upgrade_required
 from cosyserve.gateway.errors import ErrorEnvelope, Refusal
 from cosyserve.gateway.websocket.messages import (
@@ -74,7 +74,7 @@ class WebSocketConnection(Connection):
             await self.send(ErrorEvent.of(refusal))
         await self._socket.close(refusal.detail, going_away)
 
-    def utterance_ended(self) -> None:
+    async def utterance_ended(self, utterance: ConnectionUtterance) -> None:
         self._discarding = not self._text.ended
 
     def _start(self, start: StartMessage) -> None:
@@ -83,7 +83,7 @@ class WebSocketConnection(Connection):
                 "one utterance at a time: wait for 'done', or send 'cancel' and wait for it"
             )
         self._text, self._discarding = self._new_text(), False
-        self.begin(start, self._text)
+        self.begin(start, self._text, self.send)
 
     def _follow(self, message: TextMessage | EndMessage | CancelMessage) -> None:
         match message:

@@ -44,6 +44,16 @@ class SpeechStream:
         return self._utterance is not None
 
     @property
+    def flushed(self) -> bool:
+        """Whether all of the text is there that is being spoken."""
+        return self._text is not None and self._text.ended
+
+    @property
+    def last(self) -> bool:
+        """Whether its last utterance is being spoken."""
+        return self.ended and not self._waiting
+
+    @property
     def over(self) -> bool:
         return self.ended and not self.speaking
 
@@ -163,7 +173,7 @@ class StreamsConnection(Connection):
         return stream
 
     async def settle(self, stream: SpeechStream) -> None:
-        """Says that a stream is over as soon as it is: after it was ended, and when it was spoken."""
+        """Says that a stream is over if it is: when it is ended, and when it was spoken."""
         if stream.over and self.streams.get(stream.name) is stream:
             del self.streams[stream.name]
             await self.tell_over(stream)

@@ -121,7 +121,9 @@ class DashScopeConnection(DialectConnection):
             raise out_of_order("one task at a time: wait for 'task-finished'")
         parameters = payload.parameters
         if parameters.word_timestamp_enabled:
-            raise invalid_value("there are no times of words: leave it out", ["word_timestamp_enabled"])
+            raise invalid_value(
+                "there are no times of words: leave it out", ["word_timestamp_enabled"]
+            )
         if parameters.text_type != "PlainText":
             raise invalid_value("send plain text: SSML is not read", ["text_type"])
         kind = audio_format(parameters.format, FORMATS)

@@ -100,7 +100,7 @@ def _sent_key(scope: Scope) -> bytes | None:
         if offered.startswith(OPENAI_KEY_SUBPROTOCOL):
             return str(offered.removeprefix(OPENAI_KEY_SUBPROTOCOL)).encode("latin-1")
     if scope["type"] == "websocket" and scope["path"] == CARTESIA_PATH:
-        query = parse_qs(scope["query_string"].decode("latin-1"))
+        query = parse_qs(str(scope["query_string"], "latin-1"))
         if CARTESIA_QUERY_KEY in query:
             return query[CARTESIA_QUERY_KEY][0].encode()
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 from typing import Any, Literal
 
 from fastapi import APIRouter
@@ -97,7 +96,7 @@ class CartesiaConnection(DialectConnection):
         stream.push(piece.transcript)
         if piece.flush or piece.max_buffer_delay_ms == 0:
             stream.flush()
-        if not piece.goes_on and not piece.flush:
+        if not piece.goes_on:
             stream.end()
             await self.settle(stream)
 
@@ -105,12 +104,10 @@ class CartesiaConnection(DialectConnection):
         match item:
             case bytes() if item:
                 audio = base64.b64encode(item).decode()
-                took = round(1000 * (time.perf_counter() - self._record.started), 1)
-                chunk = _event("chunk", stream, data=audio, step_time=took)
-                await self.say(chunk | {"flush_id": stream.utterances})
-            case DoneEvent() if item.finish_reason != "cancelled":
-                flushed = _event("flush_done", stream, flush_done=True)
-                await self.say(flushed | {"flush_id": stream.utterances})
+                await self.say(_event("chunk", stream, data=audio, flush_id=stream.utterances))
+            case DoneEvent() if stream.flushed and not stream.last:
+                number = stream.utterances
+                await self.say(_event("flush_done", stream, flush_done=True, flush_id=number))
             case ErrorEvent():
                 refusal = Refusal(item.status, item.error.message, item.error.code)
                 await self.say(_error(refusal, stream.name))

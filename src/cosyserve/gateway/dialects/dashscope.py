@@ -109,9 +109,9 @@ class DashScopeConnection(DialectConnection):
 
     async def tell_over(self, stream: SpeechStream) -> None:
         if not stream.failed:
-            payload = {"output": {"sentence": {"words": []}}}
-            usage = {"usage": {"characters": stream.characters}}
-            await self._event(stream.name, "task-finished", payload | usage)
+            usage = {"characters": stream.characters}
+            payload: dict[str, Any] = {"output": {"sentence": {"words": []}}, "usage": usage}
+            await self._event(stream.name, "task-finished", payload)
 
     async def refuse(self, refusal: Refusal) -> None:
         await self._fail(self._task_id, refusal.envelope.error)

@@ -50,7 +50,7 @@ class DeepgramConnection(DialectConnection):
             sample_rate=query.get("sample_rate"),
             speed=query.get("speed"),
         )
-        self._clearing = False
+        self._clears = 0  # that were not answered yet
         self._answers = 0  # to `Flush` and `Clear`
 
     async def open(self) -> None:
@@ -77,8 +77,9 @@ class DeepgramConnection(DialectConnection):
                     await self._flush_nothing(stream)
             case "Clear":
                 stream.clear()
-                self._clearing = stream.speaking
-                if not self._clearing:
+                if stream.speaking:
+                    self._clears += 1
+                else:
                     await self._answer("Cleared")
             case "Close":
                 stream.end()
@@ -89,16 +90,16 @@ class DeepgramConnection(DialectConnection):
         match item:
             case bytes() if item:
                 await self.send_audio(item)
-            case DoneEvent() if item.finish_reason != "cancelled":
+            case DoneEvent() if stream.flushed and item.finish_reason != "cancelled":
                 await self._answer("Flushed")
             case ErrorEvent():
                 await self._say_error(item.error)
 
     async def utterance_ended(self, utterance: ConnectionUtterance) -> None:
-        if self._clearing:
-            self._clearing = False
-            await self._answer("Cleared")
+        clears, self._clears = self._clears, 0
         await super().utterance_ended(utterance)
+        for _ in range(clears):
+            await self._answer("Cleared")
 
     async def tell_over(self, stream: SpeechStream) -> None:
         pass  # the connection is closed

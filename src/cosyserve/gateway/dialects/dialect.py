@@ -99,7 +99,6 @@ def route(
         response_model=ErrorEnvelope,
         responses=UPGRADE,
         description=about,
-        operation_id=path,
     )(upgrade)
 
 

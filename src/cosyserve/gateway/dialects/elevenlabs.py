@@ -158,9 +158,9 @@ class Contexts(ElevenLabsConnection):
 
     async def take_text(self, message: TextMessage) -> None:
         if message.close_socket:
-            for stream in tuple(self.streams.values()):
-                stream.close()
-                await self.settle(stream)
+            for closed in tuple(self.streams.values()):
+                closed.close()
+                await self.settle(closed)
             self.leave()
             return
         name = message.context_id or ""

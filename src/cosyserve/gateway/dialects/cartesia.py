@@ -59,7 +59,7 @@ class Generation(BaseModel):
     cancel: bool = False
     max_buffer_delay_ms: int | None = None  # 0: every piece is spoken as it comes
     model_id: str = ""
-    voice: Voice = Field(default_factory=Voice)
+    voice: Name | Voice = DEFAULT
     output_format: OutputFormat = Field(default_factory=OutputFormat)
     language: str | None = None
     generation_config: GenerationConfig = Field(default_factory=GenerationConfig)
@@ -124,7 +124,7 @@ class CartesiaConnection(DialectConnection):
         asked = piece.output_format
         fields = self.fields(
             piece.model_id,
-            voice=piece.voice.id,
+            voice=piece.voice.id if isinstance(piece.voice, Voice) else piece.voice,
             response_format=audio_format(asked.encoding, FORMATS),
             sample_rate=asked.sample_rate,
             language=piece.language,

@@ -1,0 +1,73 @@
+"""Whatever clients send in whatever order, no session is left, and the connection goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.gateway.dialects.twins import TWINS, Twin, dialed
+from tests.gateway.serving import Running
+
+Act = Callable[[Twin], None]
+
+MESSAGES: dict[str, Act] = {
+    "start": lambda twin: twin.start(),
+    "nobody": lambda twin: twin.start(voice="nobody"),
+    "text": lambda twin: twin.text("Hello. "),
+    "blank": lambda twin: twin.text(" "),
+    "long": lambda twin: twin.text("x" * 3000),
+    "end": lambda twin: twin.end(),
+    "cancel": lambda twin: twin.cancel(),
+    "no json": lambda twin: twin.socket.send("{"),
+    "binary": lambda twin: twin.socket.send(b"\0"),
+    "no message": lambda twin: twin.send({"type": "nothing", "context_id": twin.name}),
+    "flush": lambda twin: twin.send({"type": "Flush", "context_id": twin.name, "flush": True}),
+}
+acts = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from(sorted(MESSAGES)), st.booleans()),
+    max_size=25,
+)
+
+
+def send_and_hear(twin: Twin, conversation: list[tuple[str, str, bool]]) -> None:
+    for name, message, listens in conversation:
+        twin.name = name
+        MESSAGES[message](twin)
+        if listens:
+            try:
+                twin.hear_next(timeout=0.002)
+            except TimeoutError:
+                pass
+
+
+@pytest.mark.parametrize("kind", TWINS)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(conversation=acts, leaves=st.booleans(), finish=st.sampled_from(["stop", "length"]))
+def test_any_order(
+    server: Running,
+    kind: type[Twin],
+    conversation: list[tuple[str, str, bool]],
+    leaves: bool,
+    finish: str,
+) -> None:
+    server.behave(chunks=3, chunk_tokens=2, first_delay=0.0005, delay=0.0005, finish=finish)
+    with dialed(server, kind) as twin:
+        send_and_hear(twin, conversation)
+        if not leaves:
+            for name in "abc":
+                twin.name = name
+                twin.cancel()
+            server.wait_until_idle()
+            server.engine.finish = "stop"
+            twin.name = "last"
+            twin.start()
+            twin.text("And now?")
+            twin.end()
+            while not server.engine.texts or server.engine.texts[-1].strip() != "And now?":
+                twin.hear_next()
+    server.wait_until_idle()
+    assert not server.engine.open_sessions
+    assert not server.app.state.connections.count or leaves

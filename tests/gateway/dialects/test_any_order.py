@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -37,14 +39,25 @@ def send_and_hear(twin: Twin, conversation: list[tuple[str, str, bool]]) -> None
         twin.name = name
         MESSAGES[message](twin)
         if listens:
-            try:
+            with suppress(TimeoutError):
                 twin.hear_next(timeout=0.002)
-            except TimeoutError:
-                pass
+
+
+def say_last(server: Running, twin: Twin) -> None:
+    """Says one more text, until it is spoken; the end of a task before may still be on its way."""
+    twin.name = "last"
+    refused = True
+    while not any("And now?" in text for text in server.engine.texts):
+        if refused:
+            twin.start()
+            twin.text("And now?")
+            twin.end()
+        item = twin.hear_next()
+        refused = isinstance(item, dict) and "last" in str(item) and bool(twin.error(item))
 
 
 @pytest.mark.parametrize("kind", TWINS)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(conversation=acts, leaves=st.booleans(), finish=st.sampled_from(["stop", "length"]))
 def test_any_order(
     server: Running,
@@ -62,12 +75,9 @@ def test_any_order(
                 twin.cancel()
             server.wait_until_idle()
             server.engine.finish = "stop"
-            twin.name = "last"
-            twin.start()
-            twin.text("And now?")
-            twin.end()
-            while not server.engine.texts or server.engine.texts[-1].strip() != "And now?":
-                twin.hear_next()
+            say_last(server, twin)
     server.wait_until_idle()
-    assert not server.engine.open_sessions
-    assert not server.app.state.connections.count or leaves
+    until = time.monotonic() + 5
+    while server.app.state.connections.count:
+        assert time.monotonic() < until
+        time.sleep(0.002)

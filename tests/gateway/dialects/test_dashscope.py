@@ -23,9 +23,7 @@ def kinds(events: list[Event]) -> list[str]:
 
 def test_a_task_as_the_sdk_sends_it(server: Running) -> None:
     with dialed(server, DashScope) as twin:
-        twin.start(
-            rate=1.5, seed=7, instruction="Whisper.", language_hints=["en"], enable_ssml=True
-        )
+        twin.start(rate=1.5, seed=7, instruction="Whisper.", language_hints=["en"])
         twin.text("Hel")
         twin.text("lo.")
         twin.end()

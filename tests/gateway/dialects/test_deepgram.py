@@ -14,9 +14,8 @@ from tests.gateway.talking import close_code
 def test_every_flush_is_answered_once(server: Running) -> None:
     with dialed(server, Deepgram) as twin:
         for number in range(3):
-            assert twin.say(f"Text {number}.").events == [
-                {"type": "Flushed", "sequence_id": number}
-            ]
+            heard = twin.say(f"Text {number}.")
+            assert heard.events == [{"type": "Flushed", "sequence_id": number}]
         twin.end()  # of nothing
         assert twin.hear().events == [{"type": "Flushed", "sequence_id": 3}]
     assert server.engine.texts == [f"Text {number}." for number in range(3)]
@@ -57,9 +56,9 @@ def test_what_waits_is_cleared_too(server: Running) -> None:
         twin.cancel()
         twin.text("Said.")
         twin.end()
-        server.engine.held = False
         heard = twin.hear()
         assert (heard.last["type"], len(heard.audio)) == ("Cleared", 0)
+        server.engine.held = False
         assert twin.hear().last["type"] == "Flushed"
         twin.cancel()  # of nothing
         assert twin.hear().last["type"] == "Cleared"

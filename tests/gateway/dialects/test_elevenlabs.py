@@ -6,26 +6,19 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from cosyserve.audio import AudioFormat, decode, encode
-from tests.gateway.dialects.test_all import KEY
 from tests.gateway.dialects.twins import ElevenLabs, dialed
 from tests.gateway.serving import Running
 from tests.gateway.talking import close_code
 
 ONE = "/v1/text-to-speech/default/stream-input"
 
-__all__ = ["KEY"]
-
 
 def test_one_stream_as_the_sdk_sends_it(server: Running) -> None:
-    with dialed(
-        server, ElevenLabs, f"{ONE}?model_id=eleven_turbo_v2_5&output_format=mp3_44100_128"
-    ) as twin:
+    path = f"{ONE}?model_id=eleven_turbo_v2_5&output_format=mp3_44100_128"
+    with dialed(server, ElevenLabs, path) as twin:
         settings = {"stability": 0.5, "similarity_boost": 0.8, "speed": 1.1}
-        schedule = {"chunk_length_schedule": [50]}
-        twin.send(
-            {"text": " ", "try_trigger_generation": True, "voice_settings": settings}
-            | {"generation_config": schedule}
-        )
+        greeting = {"text": " ", "try_trigger_generation": True, "voice_settings": settings}
+        twin.send(greeting | {"generation_config": {"chunk_length_schedule": [50]}})
         twin.send({"text": "Hello, ", "try_trigger_generation": True})
         twin.send({"text": "world. ", "try_trigger_generation": True})
         twin.send({"text": ""})

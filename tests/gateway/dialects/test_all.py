@@ -8,12 +8,20 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.errors import OverloadError
 from cosyserve.settings import Settings
-from tests.gateway.dialects.twins import TWINS, DashScope, Deepgram, ElevenLabs, Twin, dialed
+from tests.gateway.dialects.twins import (
+    STOPPABLE,
+    TWINS,
+    DashScope,
+    Deepgram,
+    ElevenLabs,
+    Twin,
+    dialed,
+)
 from tests.gateway.serving import Running, serving
 from tests.gateway.talking import close_code
 from tests.gateway.test_status import samples
@@ -60,7 +68,7 @@ def test_one_text_after_the_other(server: Running, kind: type[Twin]) -> None:
     assert [t.strip() for t in server.engine.texts] == ["Text a.", "Text b.", "Text a."]
 
 
-@every_dialect
+@pytest.mark.parametrize("kind", STOPPABLE)
 def test_an_interruption_stops_the_engine(server: Running, kind: type[Twin]) -> None:
     server.behave(held=True)
     with dialed(server, kind) as twin:
@@ -131,7 +139,10 @@ def test_limits(narrow: Running, kind: type[Twin]) -> None:
             pass
         assert "no text came" in twin.error(heard)
         twin.send({"text": "x" * 6000})
-        assert close_code(twin.socket) == 1009
+        with pytest.raises(ConnectionClosed) as closed:
+            [twin.hear_next() for _ in range(9)]
+        assert closed.value.rcvd
+        assert closed.value.rcvd.code == 1009
     narrow.wait_until_idle()
 
 

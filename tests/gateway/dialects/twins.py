@@ -230,7 +230,35 @@ class Deepgram(Twin):
         return str(event["description"]) if event["type"] == "Error" else ""
 
 
-TWINS = [DashScope, ElevenLabs, Cartesia, Deepgram]
+class Omni(Twin):
+    path = "/v1/audio/speech/stream"
+    key_header = ("Authorization", "Bearer KEY")
+
+    def start(self, voice: str = "default", **fields: Any) -> None:
+        asked = {"model": "tts-1", "voice": voice, "response_format": "pcm", "stream_audio": True}
+        self.send({"type": "session.config", **asked, **fields})
+
+    def text(self, piece: str) -> None:
+        self.send({"type": "input.text", "text": piece})
+
+    def end(self) -> None:
+        self.send({"type": "input.done"})
+
+    def cancel(self) -> None:
+        """There is no such message."""
+        self.end()
+
+    def is_over(self, event: Event) -> bool:
+        return bool(event["type"] == "session.done")
+
+    def error(self, event: Event) -> str:
+        if event["type"] != "error":
+            return ""
+        return str(event["message"] if "message" in event else event["error"]["message"])
+
+
+STOPPABLE = [DashScope, ElevenLabs, Cartesia, Deepgram]
+TWINS = [*STOPPABLE, Omni]
 
 
 @contextmanager

@@ -39,7 +39,6 @@ def routes(context: ConnectionContext) -> APIRouter:
 
 class DeepgramConnection(DialectConnection):
     protocol = "DEEPGRAM"
-    own_models = ""  # a model is a voice
 
     def __init__(self, websocket: WebSocket, context: ConnectionContext) -> None:
         super().__init__(websocket, context)

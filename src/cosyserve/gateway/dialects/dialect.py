@@ -22,7 +22,7 @@ Message = TypeVar("Message", bound=BaseModel)
 
 
 class DialectConnection(StreamsConnection):
-    own_models: str  # how the names of the service's models begin: they mean the loaded one
+    own_models = ""  # how the names of the service's models begin: they mean the loaded one
 
     def __init__(self, websocket: WebSocket, context: ConnectionContext) -> None:
         state = websocket.scope["state"]

@@ -47,7 +47,7 @@ test: $(ALL)
 # The field's own clients, each in an environment of its own, for they want different versions of the
 # same packages. One that can't be installed is left out, and its test is skipped.
 # Packages of one client are joined by `+`.
-CLIENTS := dashscope:dashscope==2.0.2 litellm:litellm==1.106.2 livekit:livekit-plugins-openai==1.8.9+livekit-plugins-cartesia==1.8.9+livekit-plugins-elevenlabs==1.8.9+livekit-plugins-deepgram==1.8.9 pipecat:pipecat-ai[cartesia,deepgram,elevenlabs]==1.14.0 realtimetts:realtimetts==0.8.10
+CLIENTS := cartesia:cartesia[websockets]==4.2.0 dashscope:dashscope==2.0.2 litellm:litellm==1.106.2 livekit:livekit-plugins-openai==1.8.9+livekit-plugins-cartesia==1.8.9+livekit-plugins-elevenlabs==1.8.9+livekit-plugins-deepgram==1.8.9 pipecat:pipecat-ai[cartesia,deepgram,elevenlabs]==1.14.0 realtimetts:realtimetts==0.8.10
 
 test-clients: $(ALL)
 	@for client in $(CLIENTS); do venv=.venv-clients/$${client%%:*}; packages=$$(echo $${client#*:} | tr + ' '); \

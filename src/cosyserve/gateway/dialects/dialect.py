@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
@@ -17,6 +18,7 @@ from cosyserve.gateway.connection.websocket import UPGRADE, Socket, upgrade_requ
 from cosyserve.gateway.errors import MAX_FAULT, ErrorEnvelope, Refusal
 from cosyserve.gateway.speech.body import SpeechFields
 
+NAME_IN_PATH = re.compile(r"{(\w+)}")
 Event = dict[str, Any]
 Message = TypeVar("Message", bound=BaseModel)
 
@@ -93,13 +95,19 @@ def route(
     async def upgrade() -> NoReturn:
         raise upgrade_required()
 
+    parameters = [_path_parameter(name) for name in NAME_IN_PATH.findall(path)]
     router.get(
         path,
         status_code=426,
         response_model=ErrorEnvelope,
         responses=UPGRADE,
         description=about,
+        openapi_extra={"parameters": parameters},
     )(upgrade)
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
 
 
 def read(kind: type[Message], value: dict[str, Any]) -> Message:

@@ -46,13 +46,14 @@ test: $(ALL)
 
 # The field's own clients, each in an environment of its own, for they want different versions of the
 # same packages. One that can't be installed is left out, and its test is skipped.
-CLIENTS := livekit:livekit-plugins-openai==1.8.9 litellm:litellm==1.106.2 pipecat:pipecat-ai==1.14.0 realtimetts:realtimetts==0.8.10,openai==3.49.0
+# Packages of one client are joined by `+`.
+CLIENTS := cartesia:cartesia[websockets]==4.2.0 dashscope:dashscope==2.0.2 litellm:litellm==1.106.2 livekit:livekit-plugins-openai==1.8.9+livekit-plugins-cartesia==1.8.9+livekit-plugins-elevenlabs==1.8.9+livekit-plugins-deepgram==1.8.9 pipecat:pipecat-ai[cartesia,deepgram,elevenlabs]==1.14.0 realtimetts:realtimetts==0.8.10+openai==3.49.0
 
 test-clients: $(ALL)
-	@for client in $(CLIENTS); do venv=.venv-clients/$${client%%:*}; package=$$(echo $${client#*:} | tr , ' '); \
+	@for client in $(CLIENTS); do venv=.venv-clients/$${client%%:*}; packages=$$(echo $${client#*:} | tr + ' '); \
 		test -x $$venv/bin/python || { $(PYTHON) -m venv $$venv && \
-		$$venv/bin/pip install --quiet --disable-pip-version-check $$package; } || \
-		{ echo "$$package can't be installed: its test is skipped"; rm -rf $$venv; }; done
+		$$venv/bin/pip install --quiet --disable-pip-version-check $$packages; } || \
+		{ echo "$$packages can't be installed: its test is skipped"; rm -rf $$venv; }; done
 	$(BIN)/python -m pytest -rs tests/clients
 
 # Ray is large, so that only this installs it; `make test` leaves these tests out without it.

@@ -59,7 +59,7 @@ def growth() -> Figure:
 
 def leave(port: int, chance: random.Random) -> None:
     """A client that hangs up in the middle of its request, or anywhere in its answer."""
-    formats = ["pcm", "mp3", "opus", "flac", "wav", "aac", "mulaw"]
+    formats = ["pcm", "mp3", "opus", "flac", "wav", "aac", "f32", "mulaw", "alaw"]
     fields = {"model": "tts-1", "input": "Hello there. " * chance.randrange(1, 5)}
     body = json.dumps(fields | {"response_format": chance.choice(formats)}).encode()
     head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"

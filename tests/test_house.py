@@ -37,7 +37,7 @@ WINGS = {
     "gateway": [
         {"serve"},
         {"app", "doors"},
-        {"websocket", "realtime", "wyoming", "original"},
+        {"websocket", "realtime", "dialects", "wyoming", "original"},
         {"connection"},
         {"speech"},
         {"voices", "status", "page"},

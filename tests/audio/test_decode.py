@@ -72,8 +72,9 @@ def video() -> bytes:
     return file.getvalue()
 
 
+BARE = {AudioFormat.PCM, AudioFormat.F32, AudioFormat.MULAW, AudioFormat.ALAW}
 FILES = {
-    **{f.value: encode(SAMPLES, f) for f in AudioFormat if f not in ("pcm", "mulaw")},
+    **{f.value: encode(SAMPLES, f) for f in AudioFormat if f not in BARE},
     "m4a": muxed("ipod", "aac"),
     "webm": muxed("webm", "libopus"),
     "ogg": written("OGG", "VORBIS", np.random.default_rng(0).uniform(-0.3, 0.3, 24_000)),

@@ -14,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.audio import MEDIA_TYPES, AudioFormat, Encoder, decode, encode
-from cosyserve.audio.linear import mulaw8
+from cosyserve.audio.linear import alaw8, mulaw8
 from cosyserve.contracts import Floats
 from cosyserve.errors import AudioError
 
 CODEC_FRAME = {AudioFormat.MP3: 576, AudioFormat.AAC: 1024}
-BARE = {AudioFormat.PCM, AudioFormat.MULAW}
+TELEPHONE = {AudioFormat.MULAW: "ULAW", AudioFormat.ALAW: "ALAW"}
+BARE = {AudioFormat.PCM, AudioFormat.F32, *TELEPHONE}
 
 
 def speech_like(length: int) -> Floats:
@@ -35,18 +36,20 @@ def streamed(samples: Floats, audio_format: AudioFormat, cuts: list[int]) -> byt
 
 
 def decoded(data: bytes, audio_format: AudioFormat) -> Floats:
-    """At the rate of 24 kHz, μ-law at 8 kHz."""
+    """At the rate of 24 kHz, G.711 at 8 kHz."""
     if audio_format is AudioFormat.PCM:
         return np.frombuffer(data, "<i2").astype(np.float32) / 32768
-    if audio_format is AudioFormat.MULAW:
-        raw = {"format": "RAW", "subtype": "ULAW", "samplerate": 8000, "channels": 1}
+    if audio_format is AudioFormat.F32:
+        return np.frombuffer(data, "<f4")
+    if subtype := TELEPHONE.get(audio_format):
+        raw = {"format": "RAW", "subtype": subtype, "samplerate": 8000, "channels": 1}
         return soundfile.read(io.BytesIO(data), dtype="float32", **raw)[0]
     audio = decode(data)
     return audio.samples[:: audio.rate // 24000]
 
 
 def expected_lengths(audio_format: AudioFormat, length: int) -> range:
-    if audio_format is AudioFormat.MULAW:
+    if audio_format in TELEPHONE:
         length = -(-length // 3)
     spare = 2 * CODEC_FRAME.get(audio_format, 0)
     return range(length, length + spare + 1)
@@ -72,6 +75,7 @@ def test_streamed_equals_whole_in_decoded_length(
         (AudioFormat.WAV, 0, 2e-5),
         (AudioFormat.FLAC, 0, 2e-5),
         (AudioFormat.PCM, 0, 2e-5),
+        (AudioFormat.F32, 0, 1e-9),
         (AudioFormat.OPUS, 0, 0.01),
         (AudioFormat.MP3, 529, 0.02),
         (AudioFormat.AAC, 1024, 0.01),
@@ -128,7 +132,7 @@ def test_nothing_said_is_no_error(audio_format: AudioFormat) -> None:
     assert encoder.push(speech_like(0)) + encoder.finish() or audio_format in BARE
 
 
-@pytest.mark.parametrize("audio_format", [f for f in AudioFormat if f is not AudioFormat.MULAW])
+@pytest.mark.parametrize("audio_format", [f for f in AudioFormat if f not in TELEPHONE])
 def test_loud_samples_are_clipped_not_wrapped(audio_format: AudioFormat) -> None:
     loud = 9 * speech_like(12_000)
     sound = decoded(encode(loud, audio_format), audio_format)
@@ -136,8 +140,9 @@ def test_loud_samples_are_clipped_not_wrapped(audio_format: AudioFormat) -> None
     assert np.array_equal(sound, clipped)
 
 
-def test_mulaw_clips_behind_its_resampler() -> None:
-    sound = decoded(encode(np.full(12_000, 3.0, np.float32), AudioFormat.MULAW), AudioFormat.MULAW)
+@pytest.mark.parametrize("law", TELEPHONE)
+def test_g711_clips_behind_its_resampler(law: AudioFormat) -> None:
+    sound = decoded(encode(np.full(12_000, 3.0, np.float32), law), law)
     assert sound[100:-100].min() > 0.98
 
 
@@ -190,6 +195,14 @@ def test_mulaw_equals_the_standard_library() -> None:
     linear = np.arange(-8192, 8192)
     expected = audioop.lin2ulaw((linear * 4).astype("<i2").tobytes(), 2)
     assert mulaw8((linear / 8192).astype(np.float32)).tobytes() == expected
+
+
+@pytest.mark.filterwarnings("ignore:'audioop'")
+def test_alaw_equals_the_standard_library() -> None:
+    audioop = pytest.importorskip("audioop")
+    linear = np.arange(-32768, 32768)
+    expected = audioop.lin2alaw(linear.astype("<i2").tobytes(), 2)
+    assert alaw8((linear / 32768).astype(np.float32)).tobytes() == expected
 
 
 def test_encoders_work_in_any_thread() -> None:

@@ -1,4 +1,5 @@
-"""LiveKit's OpenAI plugin says a text: once in events, once in raw audio."""
+"""LiveKit's plugins say a text: OpenAI's in events and in raw audio, then those of services whose
+text comes in pieces over a WebSocket."""
 
 from __future__ import annotations
 
@@ -6,20 +7,46 @@ import asyncio
 import json
 import sys
 
-from livekit.plugins import openai
+import aiohttp
+from livekit.agents import tts
+from livekit.plugins import cartesia, deepgram, elevenlabs, openai
 
 
-async def seconds(url: str, model: str) -> float:
-    tts = openai.TTS(base_url=url, api_key="none", model=model, voice="ash")
-    tts.prewarm()
-    frames = [event.frame async for event in tts.synthesize("Hello.")]
-    await tts.aclose()
+async def seconds(speaker: tts.TTS) -> float:
+    speaker.prewarm()
+    frames = [event.frame async for event in speaker.synthesize("Hello.")]
+    await speaker.aclose()
     assert {frame.sample_rate for frame in frames} == {24_000}
     return sum(frame.duration for frame in frames)
 
 
+async def seconds_in_pieces(speaker: tts.TTS) -> float:
+    """As long as the speech is, whatever its sample rate."""
+    async with speaker.stream() as stream:
+        for piece in ("Hel", "lo ", "there."):
+            stream.push_text(piece)
+        stream.end_input()
+        frames = [event.frame async for event in stream]
+    await speaker.aclose()
+    assert {frame.sample_rate for frame in frames} == {speaker.sample_rate}
+    return sum(frame.duration for frame in frames)
+
+
 async def main(url: str) -> list[float]:
-    return [await seconds(url, model) for model in ("gpt-4o-mini-tts", "tts-1")]
+    host = url.removesuffix("/v1")
+    spoken = [
+        await seconds(openai.TTS(base_url=url, api_key="none", model=model, voice="ash"))
+        for model in ("gpt-4o-mini-tts", "tts-1")
+    ]
+    async with aiohttp.ClientSession() as session:
+        common = {"api_key": "none", "http_session": session}
+        speakers = (
+            cartesia.TTS(base_url=host, voice="default", **common),
+            elevenlabs.TTS(base_url=url, voice_id="default", encoding="pcm_24000", **common),
+            elevenlabs.TTS(base_url=url, voice_id="default", encoding="mp3_44100_128", **common),
+            deepgram.TTS(base_url=f"{url}/speak", model="default", **common),
+        )
+        return spoken + [await seconds_in_pieces(speaker) for speaker in speakers]
 
 
 print(json.dumps(asyncio.run(main(sys.argv[1]))))

@@ -1,4 +1,5 @@
-"""Pipecat's OpenAI service says a text in a pipeline, with one of the names that it knows."""
+"""Pipecat's services say a text in a pipeline: OpenAI's with one of the names that it knows, then
+those whose text goes over a WebSocket."""
 
 from __future__ import annotations
 
@@ -7,14 +8,17 @@ import json
 import sys
 
 from pipecat.frames.frames import ErrorFrame, TTSAudioRawFrame, TTSSpeakFrame
+from pipecat.services.cartesia.tts import CartesiaTTSService
+from pipecat.services.deepgram.tts import DeepgramTTSService
+from pipecat.services.elevenlabs.tts import ElevenLabsTTSService
 from pipecat.services.openai.tts import OpenAITTSService
-from pipecat.tests.utils import run_test
+from pipecat.services.tts_service import TTSService
+from pipecat.tests.utils import SleepFrame, run_test
 
 
-async def seconds(url: str, voice: str) -> float:
-    settings = OpenAITTSService.Settings(voice=voice)
-    service = OpenAITTSService(api_key="none", base_url=url, settings=settings)
-    down, up = await run_test(service, frames_to_send=[TTSSpeakFrame("Hello.")])
+async def seconds(service: TTSService) -> float:
+    frames_to_send = [TTSSpeakFrame("Hello."), SleepFrame(1.0)]
+    down, up = await run_test(service, frames_to_send=frames_to_send)
     assert not [frame for frame in (*down, *up) if isinstance(frame, ErrorFrame)]
     frames = [frame for frame in down if isinstance(frame, TTSAudioRawFrame)]
     assert {frame.sample_rate for frame in frames} == {24_000}
@@ -22,7 +26,37 @@ async def seconds(url: str, voice: str) -> float:
 
 
 async def main(url: str) -> list[float]:
-    return [await seconds(url, voice) for voice in ("marin", "onyx")]
+    address = url.replace("http", "ws", 1).removesuffix("/v1")
+    openai = [
+        OpenAITTSService(
+            api_key="none", base_url=url, settings=OpenAITTSService.Settings(voice=voice)
+        )
+        for voice in ("marin", "onyx")
+    ]
+    return [
+        await seconds(service)
+        for service in (
+            *openai,
+            CartesiaTTSService(
+                api_key="none",
+                url=f"{address}/tts/websocket",
+                settings=CartesiaTTSService.Settings(voice="default"),
+                sample_rate=24_000,
+            ),
+            ElevenLabsTTSService(
+                api_key="none",
+                url=address,
+                settings=ElevenLabsTTSService.Settings(voice="default"),
+                sample_rate=24_000,
+            ),
+            DeepgramTTSService(
+                api_key="none",
+                base_url=address,
+                settings=DeepgramTTSService.Settings(voice="default"),
+                sample_rate=24_000,
+            ),
+        )
+    ]
 
 
 print(json.dumps(asyncio.run(main(sys.argv[1]))))

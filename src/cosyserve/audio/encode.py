@@ -11,7 +11,7 @@ import numpy as np
 
 from cosyserve.audio.compressed import AacStream, FlacStream, Mp3Stream, OpusStream
 from cosyserve.audio.formats import AudioFormat, output_rate
-from cosyserve.audio.linear import MulawStream, PcmStream, WavStream
+from cosyserve.audio.linear import AlawStream, FloatStream, MulawStream, PcmStream, WavStream
 from cosyserve.audio.resample import StreamResampler, resampled_length
 from cosyserve.contracts import SAMPLE_RATE, Floats
 from cosyserve.errors import AudioError
@@ -107,8 +107,12 @@ def _open_stream(audio_format: AudioFormat, rate: int, length: int | None) -> Fo
             return OpusStream(rate)
         case AudioFormat.AAC:
             return AacStream(rate)
+        case AudioFormat.F32:
+            return FloatStream()
         case AudioFormat.MULAW:
             return MulawStream()
+        case AudioFormat.ALAW:
+            return AlawStream()
 
 
 def _clip(samples: Floats) -> Floats:

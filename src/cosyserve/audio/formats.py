@@ -12,7 +12,7 @@ TELEPHONE_RATE = 8_000
 
 
 class AudioFormat(StrEnum):
-    """A format of mono speech; PCM samples are 16-bit."""
+    """A format of mono speech; PCM samples are 16-bit unless it says more."""
 
     WAV = "wav"
     FLAC = "flac"
@@ -20,7 +20,9 @@ class AudioFormat(StrEnum):
     MP3 = "mp3"
     OPUS = "opus"  # in Ogg
     AAC = "aac"  # in ADTS
+    F32 = "f32"  # bare samples of 32-bit floating point, little-endian
     MULAW = "mulaw"  # bare G.711 bytes
+    ALAW = "alaw"
 
 
 MEDIA_TYPES = {
@@ -30,8 +32,12 @@ MEDIA_TYPES = {
     AudioFormat.MP3: "audio/mpeg",
     AudioFormat.OPUS: "audio/ogg; codecs=opus",
     AudioFormat.AAC: "audio/aac",
+    AudioFormat.F32: "audio/pcm;encoding=float;bits=32",
     AudioFormat.MULAW: "audio/basic",
+    AudioFormat.ALAW: "audio/PCMA",
 }
+
+TELEPHONE_FORMATS = frozenset({AudioFormat.MULAW, AudioFormat.ALAW})
 
 # In the order of the 4-bit rate index that an ADTS header carries.
 AAC_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000)
@@ -47,7 +53,7 @@ CODED_RATES: dict[AudioFormat, tuple[int, ...]] = {
 def output_rate(audio_format: AudioFormat, rate: int | None = None) -> int:
     """The rate to encode at: `rate` if the format can have it, without one the format's own."""
     if rate is None:
-        return TELEPHONE_RATE if audio_format is AudioFormat.MULAW else SAMPLE_RATE
+        return TELEPHONE_RATE if audio_format in TELEPHONE_FORMATS else SAMPLE_RATE
     rates = CODED_RATES.get(audio_format)
     if rates and rate not in rates:
         listed = ", ".join(map(str, sorted(rates)))

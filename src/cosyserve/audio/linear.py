@@ -1,4 +1,4 @@
-"""Formats without a codec: 16-bit PCM, bare or as wav, and G.711 μ-law."""
+"""Formats without a codec: 16-bit PCM, bare or as wav, floating point, and both of G.711."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ MULAW_PEAK = MULAW_FULL_SCALE - 1 - MULAW_BIAS
 MULAW_FIRST_SEGMENT_BITS = 6
 MULAW_SIGN = 0x80
 
+# The other law of G.711, in its 13-bit scale. Every second bit of a code is inverted.
+ALAW_FULL_SCALE = 4096
+ALAW_FIRST_SEGMENT_BITS = 5
+ALAW_NEGATIVE, ALAW_POSITIVE = 0x55, 0xD5
+
 
 def pcm16(samples: Floats) -> npt.NDArray[np.int16]:
     """Samples in -1..1 to the nearest 16-bit step."""
@@ -36,6 +41,17 @@ def mulaw8(samples: Floats) -> npt.NDArray[np.uint8]:
     mantissa = (biased >> (segment + 1)) & 0x0F
     sign = np.where(linear < 0, MULAW_SIGN, 0)
     return np.asarray(~(sign | segment << 4 | mantissa) & 0xFF, np.uint8)
+
+
+def alaw8(samples: Floats) -> npt.NDArray[np.uint8]:
+    """Samples in -1..1 to G.711 A-law: sign, 3 bits of segment, 4 of mantissa."""
+    scaled = np.floor(samples * float(ALAW_FULL_SCALE)).astype(np.int32)
+    linear = np.clip(scaled, -ALAW_FULL_SCALE, ALAW_FULL_SCALE - 1)
+    magnitude = np.where(linear < 0, -linear - 1, linear)
+    segment = np.maximum(np.frexp(magnitude)[1] - ALAW_FIRST_SEGMENT_BITS, 0)
+    mantissa = (magnitude >> np.maximum(segment, 1)) & 0x0F
+    inverted = np.where(linear < 0, ALAW_NEGATIVE, ALAW_POSITIVE)
+    return np.asarray((segment << 4 | mantissa) ^ inverted, np.uint8)
 
 
 class PcmStream:
@@ -75,3 +91,13 @@ class WavStream(PcmStream):
 class MulawStream(PcmStream):
     def push(self, samples: Floats) -> bytes:
         return mulaw8(samples).tobytes()
+
+
+class AlawStream(PcmStream):
+    def push(self, samples: Floats) -> bytes:
+        return alaw8(samples).tobytes()
+
+
+class FloatStream(PcmStream):
+    def push(self, samples: Floats) -> bytes:
+        return samples.astype("<f4", copy=False).tobytes()

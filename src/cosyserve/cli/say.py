@@ -33,7 +33,7 @@ from cosyserve.settings import Settings
 if TYPE_CHECKING:
     from cosyserve.engine.tts import TTS
 
-SUFFIXES = {"ogg": "opus", "raw": "pcm", "ul": "mulaw", "m4a": "aac"}
+SUFFIXES = {"ogg": "opus", "raw": "pcm", "ul": "mulaw", "al": "alaw", "m4a": "aac"}
 
 
 def say(
@@ -56,7 +56,8 @@ def say(
         typer.Option("--format", help="The audio format; by default that of the file's suffix."),
     ] = None,
     rate: Annotated[
-        int | None, typer.Option(help="The sample rate of the file; by default 24000 (mulaw 8000).")
+        int | None,
+        typer.Option(help="The sample rate of the file; by default 24000 (G.711: 8000)."),
     ] = None,
     mode: Annotated[
         Mode | None,

@@ -14,6 +14,7 @@ from cosyserve.contracts import Engine
 from cosyserve.gateway import status
 from cosyserve.gateway.connection.connections import Connections
 from cosyserve.gateway.connection.context import ConnectionContext
+from cosyserve.gateway.dialects import cartesia, dashscope, deepgram, elevenlabs, omni
 from cosyserve.gateway.errors import ErrorEnvelope, reraise
 from cosyserve.gateway.keys import Keys
 from cosyserve.gateway.limits import Gate, Guard, Limits
@@ -89,8 +90,10 @@ def create_app(
     app.state.gate = gate
     app.state.connections = connections
     app.state.decoder = decoder
-    app.include_router(connection.routes(context))
+    app.include_router(connection.routes(context, {omni.FIRST: omni.OmniConnection}))
     app.include_router(realtime.routes(context))
+    for dialect in (dashscope, elevenlabs, cartesia, deepgram):
+        app.include_router(dialect.routes(context))
     app.include_router(batch.routes(engine, interpreter, limits, gate, ledger))
     app.include_router(speech.routes(engine, interpreter, limits))
     app.include_router(voices.routes(engine, known_voices, enrolment, consents))

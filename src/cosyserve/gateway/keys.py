@@ -1,4 +1,4 @@
-"""API keys: clients send one as `Authorization: Bearer KEY`.
+"""API keys: clients send one as `Authorization: Bearer KEY`, or as their own service wants it.
 
 Keys are compared by their hashes in constant time, all of them, so that an answer's time tells
 nothing of any key. A page in a browser can't set headers of a WebSocket: it sends its key as a
@@ -11,8 +11,9 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 from collections.abc import Sequence
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -22,6 +23,11 @@ from cosyserve.gateway.errors import Refusal
 OPEN_TO_ALL = frozenset({"/", "/health", "/ready", "/docs", "/openapi.json"})
 FILES_OF_THE_PAGE = "/page/"  # open, too: the page asks for the key
 KEY_SUBPROTOCOL = "cosyserve.key."  # and the key in base64url, for a subprotocol has few characters
+KEY_HEADERS = ("x-api-key", "xi-api-key")  # of Cartesia's and ElevenLabs' clients
+KEY_SCHEMES = frozenset({"bearer", "token"})  # the latter is Deepgram's
+CARTESIA_PATH = "/tts/websocket"
+CARTESIA_QUERY_KEY = "api_key"  # for pages: in the URL of this one path
+KEY_IN_FIRST_MESSAGE = re.compile(r"/v1/text-to-speech/[^/]+/(multi-)?stream-input")
 OPENAI_KEY_SUBPROTOCOL = "openai-insecure-api-key."  # and the key as it is: OpenAI's pages send it
 
 
@@ -65,8 +71,12 @@ class Keys:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._keys and scope["type"] != "lifespan" and not _is_open(scope["path"]):
-            key = scope["state"]["key"] = self._keys.number(_sent_key(scope))
-            scope["state"]["record"].client = f"key {key}"
+            key = _sent_key(scope)
+            if key is None and _says_its_key_later(scope):
+                scope["state"]["key_ring"] = self._keys
+            else:
+                number = scope["state"]["key"] = self._keys.number(key)
+                scope["state"]["record"].client = f"key {number}"
         elif scope["type"] == "websocket":
             _check_origin(Headers(scope=scope))
         await self._app(scope, receive, send)
@@ -75,18 +85,31 @@ class Keys:
 def bearer_key(authorization: str) -> bytes | None:
     """The key in the value of an `Authorization` header."""
     scheme, _, key = authorization.partition(" ")
-    return key.strip().encode("latin-1") if scheme.lower() == "bearer" else None  # as it came
+    return key.strip().encode("latin-1") if scheme.lower() in KEY_SCHEMES else None  # as it came
 
 
 def _sent_key(scope: Scope) -> bytes | None:
-    if key := bearer_key(Headers(scope=scope).get("authorization", "")):
+    headers = Headers(scope=scope)
+    if key := bearer_key(headers.get("authorization", "")):
         return key
+    for name in KEY_HEADERS:
+        if name in headers:
+            return headers[name].encode("latin-1")
     for offered in scope.get("subprotocols", ()):
         if offered.startswith(KEY_SUBPROTOCOL):
             return _from_base64url(offered.removeprefix(KEY_SUBPROTOCOL))
         if offered.startswith(OPENAI_KEY_SUBPROTOCOL):
             return str(offered.removeprefix(OPENAI_KEY_SUBPROTOCOL)).encode("latin-1")
+    if scope["type"] == "websocket" and scope["path"] == CARTESIA_PATH:
+        query = parse_qs(str(scope["query_string"], "latin-1"))
+        if CARTESIA_QUERY_KEY in query:
+            return query[CARTESIA_QUERY_KEY][0].encode()
     return None
+
+
+def _says_its_key_later(scope: Scope) -> bool:
+    """Whether the client may send its key in its first message, as ElevenLabs' do."""
+    return scope["type"] == "websocket" and bool(KEY_IN_FIRST_MESSAGE.fullmatch(scope["path"]))
 
 
 def _from_base64url(text: str) -> bytes | None:

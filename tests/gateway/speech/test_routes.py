@@ -16,16 +16,19 @@ from cosyserve.contracts import Floats, Mode
 from tests.gateway.serving import SPEECH, Running
 from tests.gateway.sine_engine import SineEngine, sine
 
+TELEPHONE = {AudioFormat.MULAW: "ULAW", AudioFormat.ALAW: "ALAW"}
 CODEC_FRAME = {AudioFormat.MP3: 576, AudioFormat.AAC: 1024}
 RECORDING = encode(sine(48_000), AudioFormat.WAV)
 
 
 def decoded(data: bytes, audio_format: AudioFormat) -> Floats:
-    """At the rate of 24 kHz, μ-law at 8 kHz."""
+    """At the rate of 24 kHz, G.711 at 8 kHz."""
     if audio_format is AudioFormat.PCM:
         return np.frombuffer(data, "<i2").astype(np.float32) / 32768
-    if audio_format is AudioFormat.MULAW:
-        raw = {"format": "RAW", "subtype": "ULAW", "samplerate": 8000, "channels": 1}
+    if audio_format is AudioFormat.F32:
+        return np.frombuffer(data, "<f4")
+    if subtype := TELEPHONE.get(audio_format):
+        raw = {"format": "RAW", "subtype": subtype, "samplerate": 8000, "channels": 1}
         return soundfile.read(io.BytesIO(data), dtype="float32", **raw)[0]
     audio = decode(data)
     return audio.samples[:: audio.rate // 24000]
@@ -34,7 +37,7 @@ def decoded(data: bytes, audio_format: AudioFormat) -> Floats:
 def check_audio(data: bytes, audio_format: AudioFormat, engine: SineEngine) -> None:
     whole = encode(engine.samples, audio_format)
     samples = decoded(data, audio_format)
-    length = len(engine.samples) // (3 if audio_format is AudioFormat.MULAW else 1)
+    length = len(engine.samples) // (3 if audio_format in TELEPHONE else 1)
     assert length <= len(samples) <= length + 2 * CODEC_FRAME.get(audio_format, 0)
     assert len(samples) == len(decoded(whole, audio_format))
 

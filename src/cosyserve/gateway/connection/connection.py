@@ -1,4 +1,4 @@
-"""A connection on which a client asks for one utterance after the other, in whatever protocol.
+"""A connection on which a client asks for utterances, in whatever protocol.
 
 What is said in which message is the protocol's; who may still speak, and for how long a client may
 ask for nothing, is decided here.
@@ -11,9 +11,8 @@ from abc import ABC, abstractmethod
 
 from cosyserve.errors import CosyError
 from cosyserve.gateway.connection.context import ConnectionContext
-from cosyserve.gateway.connection.events import ServerEvent
 from cosyserve.gateway.connection.text import TextBuffer
-from cosyserve.gateway.connection.utterance import LAST_EVENT_SECONDS, ConnectionUtterance
+from cosyserve.gateway.connection.utterance import LAST_EVENT_SECONDS, ConnectionUtterance, Send
 from cosyserve.gateway.errors import ClientLeft, Refusal, as_refusal
 from cosyserve.gateway.limits import shutting_down
 from cosyserve.gateway.speech.body import SpeechFields
@@ -23,10 +22,11 @@ from cosyserve.gateway.telemetry.record import Record
 class Connection(ABC):
     """It is read at all times, even while it speaks: a client may cancel or leave.
 
-    It has two tasks at most: one reads, the other speaks; neither outlives the other.
+    One task reads, one more speaks each utterance; none outlives the others.
     """
 
     protocol: str  # as the log calls it
+    path = ""  # of all utterances, where clients ask at many
     share = 1.0  # of all connections that may be open, how many may be of this kind
 
     def __init__(self, context: ConnectionContext, record: Record, key: int | None) -> None:
@@ -35,7 +35,7 @@ class Connection(ABC):
         self._record = record
         self._key = key
         self._utterances = 0
-        self._utterance: ConnectionUtterance | None = None  # until its last event is sent
+        self._speaking: set[ConnectionUtterance] = set()  # until their last events are sent
         self._idle_timeout: asyncio.Timeout | None = None  # of a client that asks for nothing
         self._tasks: asyncio.TaskGroup | None = None  # while it is open
 
@@ -47,11 +47,6 @@ class Connection(ABC):
     async def take_next(self) -> None:
         """Waits for the next message and does what it says; raises ClientLeft, or what is told
         to the client."""
-
-    @abstractmethod
-    async def send(self, item: ServerEvent | bytes) -> None:
-        """Sends what an utterance has to say; raises ClientLeft. If it is cancelled, what it had
-        begun to send is completed, if at all, before the utterance's next item."""
 
     @abstractmethod
     async def refuse(self, refusal: Refusal) -> None:
@@ -72,24 +67,33 @@ class Connection(ABC):
                 pass
 
     def close_when_idle(self) -> None:
-        if self._utterance is None:
+        if not self._speaking:
             self.close_after(0)
 
     def abort(self) -> None:
-        if self._utterance:
-            self._utterance.stop(shutting_down())
+        self._stop(shutting_down())
 
-    def begin(self, fields: SpeechFields, text: str | TextBuffer) -> str:
-        """Speaks the text from now on -> the id of the utterance."""
-        assert self._tasks
-        assert not self._utterance
-        if self._idle_timeout and not self._idle_timeout.expired():
+    @property
+    def _utterance(self) -> ConnectionUtterance | None:
+        """The one that is being spoken, in protocols with one at a time."""
+        return next(iter(self._speaking), None)
+
+    def begin(
+        self, fields: SpeechFields, text: str | TextBuffer, send: Send
+    ) -> ConnectionUtterance:
+        """Speaks the text from now on. If `send` is cancelled, what it had begun to send is
+        completed, if at all, before the utterance's next item."""
+        if not (self._tasks and self._idle_timeout):
+            raise ClientLeft
+        if not self._idle_timeout.expired():
             self._idle_timeout.reschedule(None)
         self._utterances += 1
-        record = self._record.part(self._utterances, self.protocol, self._record.path)
-        self._utterance = ConnectionUtterance(self._context, fields, text, record, self._key)
-        self._tasks.create_task(self._speak(self._utterance))
-        return record.request_id
+        path = self.path or self._record.path
+        record = self._record.part(self._utterances, self.protocol, path)
+        utterance = ConnectionUtterance(self._context, fields, text, record, self._key)
+        self._speaking.add(utterance)
+        self._tasks.create_task(self._speak(utterance, send))
+        return utterance
 
     def close_after(self, seconds: float) -> None:
         """Closes the connection unless the client asks for something within these seconds."""
@@ -97,16 +101,21 @@ class Connection(ABC):
             wait = 0 if self._context.connections.closed else seconds
             self._idle_timeout.reschedule(asyncio.get_running_loop().time() + wait)
 
-    async def _speak(self, utterance: ConnectionUtterance) -> None:
+    async def _speak(self, utterance: ConnectionUtterance, send: Send) -> None:
         try:
-            await utterance.run(self.send)
+            await utterance.run(send)
         finally:
-            self._utterance = None
-            self.utterance_ended()
+            self._speaking.discard(utterance)
+        if not self._speaking:
             self.close_after(self._context.limits.seconds)
+        await self.utterance_ended(utterance)
 
-    def utterance_ended(self) -> None:  # noqa: B027 - most protocols have nothing to do
+    async def utterance_ended(self, utterance: ConnectionUtterance) -> None:  # noqa: B027 - most protocols have nothing to do
         """Called when the last word of an utterance was said."""
+
+    def _stop(self, reason: Exception) -> None:
+        for utterance in tuple(self._speaking):
+            utterance.stop(reason)
 
     async def _listen(self) -> None:
         try:
@@ -116,15 +125,14 @@ class Connection(ABC):
                     await self._take()
                     await asyncio.sleep(0)  # a flood of messages must not hold up the others
         except ClientLeft:
-            pass  # the utterance has time to tidy up
+            pass  # utterances have time to tidy up
         except TimeoutError:
             if not (self._idle_timeout and self._idle_timeout.expired()):
                 raise
             await self._close()
         finally:
             self._idle_timeout = None
-            if self._utterance:
-                self._utterance.stop(ClientLeft())
+            self._stop(ClientLeft())
 
     async def _take(self) -> None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from cosyserve.gateway.errors import ErrorBody, Refusal
 from cosyserve.gateway.speech.framing import Usage
@@ -31,12 +31,18 @@ class ErrorEvent(BaseModel):
     request_id: str | None
     error: ErrorBody
     retry_after: int | None  # seconds
+    status: int = Field(exclude=True)  # as over HTTP
 
     @classmethod
     def of(cls, refusal: Refusal, request_id: str | None = None) -> ErrorEvent:
         error = refusal.envelope.error
         wait = (refusal.headers or {}).get("Retry-After")
-        return cls(request_id=request_id, error=error, retry_after=int(wait) if wait else None)
+        return cls(
+            request_id=request_id,
+            error=error,
+            retry_after=int(wait) if wait else None,
+            status=refusal.status_code,
+        )
 
 
 ServerEvent = StartedEvent | DoneEvent | ErrorEvent

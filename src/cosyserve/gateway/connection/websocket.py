@@ -10,7 +10,7 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from cosyserve.gateway.errors import MAX_FAULT, ClientLeft, Refusal
 
-GOING_AWAY, POLICY = 1001, 1008  # why it is closed
+NORMAL, GOING_AWAY, POLICY = 1000, 1001, 1008  # why it is closed
 
 UPGRADE: dict[int | str, dict[str, object]] = {101: {"description": "The WebSocket is open."}}
 
@@ -21,7 +21,7 @@ class Socket:
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
 
-    async def accept(self, subprotocol: str) -> None:
+    async def accept(self, subprotocol: str = "") -> None:
         """Opens it; the subprotocol is chosen if the client offers it."""
         offered = self._websocket.scope.get("subprotocols", ())
         try:
@@ -55,8 +55,15 @@ class Socket:
             raise ClientLeft from error
 
     async def close(self, reason: str, going_away: bool) -> None:
+        await self._close(GOING_AWAY if going_away else POLICY, reason)
+
+    async def finish(self) -> None:
+        """Closes it because its client has all that it asked for."""
+        await self._close(NORMAL, "")
+
+    async def _close(self, code: int, reason: str) -> None:
         try:
-            await self._websocket.close(GOING_AWAY if going_away else POLICY, reason)
+            await self._websocket.close(code, reason)
         except WebSocketDisconnect as error:
             raise ClientLeft from error
 

@@ -134,7 +134,7 @@ class RealtimeConnection(Connection):
         )
         if fields.input is None:
             self._written = ""
-        self.begin(session.fields, text)
+        self.begin(session.fields, text, self.send)
 
     def _cancel(self, response_id: str | None) -> None:
         if not (self._utterance and self._response) or response_id not in (None, self._response.id):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable, Container, Mapping
+from typing import Any, NoReturn
 
 from fastapi import APIRouter, WebSocket
 
@@ -10,9 +11,9 @@ from cosyserve.gateway.connection.connection import Connection
 from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.connection.events import ErrorEvent, ServerEvent
 from cosyserve.gateway.connection.text import TextBuffer
-from cosyserve.gateway.connection.utterance import Cancelled
+from cosyserve.gateway.connection.utterance import Cancelled, ConnectionUtterance
 from cosyserve.gateway.connection.websocket import UPGRADE, Socket, upgrade_required
-from cosyserve.gateway.errors import ErrorEnvelope, Refusal
+from cosyserve.gateway.errors import ClientLeft, ErrorEnvelope, Refusal
 from cosyserve.gateway.websocket.messages import (
     CancelMessage,
     EndMessage,
@@ -25,12 +26,19 @@ PATH = "/v1/audio/speech/stream"
 SUBPROTOCOL = "cosyserve"
 
 
-def routes(context: ConnectionContext) -> APIRouter:
+Other = Callable[[WebSocket, ConnectionContext, dict[str, Any]], Connection]
+
+
+def routes(context: ConnectionContext, others: Mapping[str, Other]) -> APIRouter:
+    """`others`: protocols at the same address, by the type of their first message."""
     router = APIRouter(tags=["speech"])
 
     @router.websocket(PATH)
     async def converse(websocket: WebSocket) -> None:
-        await WebSocketConnection(websocket, context).serve()
+        connection = WebSocketConnection(websocket, context, others)
+        await connection.serve()
+        if message := connection.message_of_another:
+            await others[message["type"]](websocket, context, message).serve()
 
     @router.get(PATH, status_code=426, response_model=ErrorEnvelope, responses=UPGRADE)
     async def upgrade() -> NoReturn:
@@ -45,18 +53,27 @@ class WebSocketConnection(Connection):
 
     protocol = "WEBSOCKET"
 
-    def __init__(self, websocket: WebSocket, context: ConnectionContext) -> None:
+    def __init__(
+        self, websocket: WebSocket, context: ConnectionContext, others: Container[str]
+    ) -> None:
+        """`others`: types of messages with which other protocols begin."""
         state = websocket.scope["state"]
         super().__init__(context, state["record"], state.get("key"))
         self._socket = Socket(websocket)
         self._text = self._new_text()
         self._discarding = False  # the rest of a text whose utterance has ended
+        self._others = others
+        self.message_of_another: dict[str, Any] | None = None  # protocol, which goes on from here
 
     async def open(self) -> None:
         await self._socket.accept(SUBPROTOCOL)
 
     async def take_next(self) -> None:
-        message = read_message(await self._socket.receive())
+        value = await self._socket.receive()
+        if not self._utterances and value.get("type") in self._others:
+            self.message_of_another = value
+            raise ClientLeft  # to somebody else
+        message = read_message(value)
         if isinstance(message, StartMessage):
             self._start(message)
         else:
@@ -74,7 +91,7 @@ class WebSocketConnection(Connection):
             await self.send(ErrorEvent.of(refusal))
         await self._socket.close(refusal.detail, going_away)
 
-    def utterance_ended(self) -> None:
+    async def utterance_ended(self, utterance: ConnectionUtterance) -> None:
         self._discarding = not self._text.ended
 
     def _start(self, start: StartMessage) -> None:
@@ -83,7 +100,7 @@ class WebSocketConnection(Connection):
                 "one utterance at a time: wait for 'done', or send 'cancel' and wait for it"
             )
         self._text, self._discarding = self._new_text(), False
-        self.begin(start, self._text)
+        self.begin(start, self._text, self.send)
 
     def _follow(self, message: TextMessage | EndMessage | CancelMessage) -> None:
         match message:

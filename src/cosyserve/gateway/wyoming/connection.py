@@ -27,6 +27,7 @@ from cosyserve.gateway.connection.connection import Connection
 from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.connection.events import DoneEvent, ErrorEvent, ServerEvent
 from cosyserve.gateway.connection.text import TextBuffer
+from cosyserve.gateway.connection.utterance import ConnectionUtterance
 from cosyserve.gateway.errors import ClientLeft, Refusal, as_refusal
 from cosyserve.gateway.speech.body import SpeechFields
 from cosyserve.gateway.speech.routes import check_text
@@ -105,7 +106,7 @@ class WyomingConnection(Connection):
     async def close(self, refusal: Refusal, going_away: bool) -> None:
         await self._write(Error(refusal.detail, refusal.code))
 
-    def utterance_ended(self) -> None:
+    async def utterance_ended(self, utterance: ConnectionUtterance) -> None:
         self._discarding = self._text is not None and not self._text.ended
         self._text, self._audible = None, False
 
@@ -115,7 +116,7 @@ class WyomingConnection(Connection):
             raise Refusal(400, message, "out_of_order")
         if event.data.get("text_format") not in (None, SynthesizeTextFormat.TEXT.value):
             raise Refusal(400, "send plain text: SSML is not read", "invalid_value")
-        self.begin(self._fields(event.data.get("voice")), text)
+        self.begin(self._fields(event.data.get("voice")), text, self.send)
 
     def _push(self, event: Event) -> None:
         if not (self._utterance and self._text):

@@ -1,4 +1,4 @@
-// The speech as a file, in every format that the server has.
+// The speech as a file, in the formats that somebody may want to keep.
 
 import { by, make } from "../elements.js";
 import { ask } from "../server.js";

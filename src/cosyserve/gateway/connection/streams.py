@@ -1,0 +1,202 @@
+"""A connection with several streams of text, which are spoken at the same time."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+
+from cosyserve.audio import AudioFormat
+from cosyserve.gateway.connection.connection import Connection
+from cosyserve.gateway.connection.context import ConnectionContext
+from cosyserve.gateway.connection.events import ErrorEvent, ServerEvent
+from cosyserve.gateway.connection.text import TextBuffer
+from cosyserve.gateway.connection.utterance import Cancelled, ConnectionUtterance
+from cosyserve.gateway.errors import Refusal
+from cosyserve.gateway.limits import too_many
+from cosyserve.gateway.speech.body import SpeechFields
+from cosyserve.gateway.telemetry.record import Record
+
+MAX_STREAMS = 64  # of one connection; how many speak at once is limited as for all requests
+
+
+class SpeechStream:
+    """A text in pieces, spoken in order. A flush ends an utterance: it is spoken without waiting
+    for more. What comes after it is the next one, and waits for its turn.
+
+    Of an utterance that ends before its text does, the rest is passed over.
+    """
+
+    def __init__(self, connection: StreamsConnection, name: str, fields: SpeechFields) -> None:
+        self._connection = connection
+        self._fields = fields
+        self._text: TextBuffer | None = None  # that is being spoken
+        self._waiting: deque[TextBuffer] = deque()
+        self._utterance: ConnectionUtterance | None = None
+        self._discarding = False
+        self.name = name
+        self.utterances = 0  # that were begun
+        self.characters = 0  # of the texts of those that have ended
+        self.ended = False  # no more text comes
+        self.failed = False  # its last utterance has, with an error that the client was told
+
+    @property
+    def speaking(self) -> bool:
+        return self._utterance is not None
+
+    @property
+    def flushed(self) -> bool:
+        """Whether all of the text is there that is being spoken."""
+        return self._text is not None and self._text.ended
+
+    @property
+    def last(self) -> bool:
+        """Whether its last utterance is being spoken."""
+        return self.ended and not self._waiting
+
+    @property
+    def over(self) -> bool:
+        return self.ended and not self.speaking
+
+    def start(self) -> None:
+        """Begins an utterance before there is a text, for clients that wait until it has begun."""
+        self._waiting.append(self._connection.new_text())
+        self._advance()
+
+    def push(self, piece: str) -> None:
+        if self._discarding:
+            return
+        text = self._open_text
+        if text is None:
+            if not piece.strip():
+                return
+            text = self._connection.new_text()
+            self._waiting.append(text)
+            self._advance()
+        try:
+            self._connection.check_waiting(sum(t.characters for t in self._waiting) + len(piece))
+            text.push(piece)
+        except Refusal as refusal:
+            self._fail(refusal)
+
+    def flush(self) -> bool:
+        """Ends the utterance -> whether there was one to end."""
+        self._discarding = False
+        text = self._open_text
+        if text is None or text.started is None:
+            return False
+        text.end()
+        return True
+
+    def end(self) -> None:
+        """Ends the stream: what has come is spoken."""
+        if not self.flush() and self._open_text:
+            self.clear()  # an utterance without a text
+        self.ended = True
+
+    def close(self) -> None:
+        """Ends the stream: what was flushed is spoken, and nothing else."""
+        if text := self._open_text:
+            if text is self._text:
+                self.clear()
+            else:
+                self._waiting.pop()
+        self.ended = True
+
+    def clear(self) -> None:
+        """Stops it at once; what has come is not spoken."""
+        self._waiting.clear()
+        self._discarding = False
+        if self._utterance and self._text:
+            self._utterance.stop(Cancelled())
+            self._text.end()
+
+    async def send(self, item: ServerEvent | bytes) -> None:
+        if isinstance(item, ErrorEvent):
+            self.failed = True
+        await self._connection.tell(self, item)
+
+    def utterance_ended(self) -> None:
+        assert self._text
+        lost = self._open_text if self.failed else self._text
+        if lost and not lost.ended:
+            self._discarding = True
+        if self.failed:
+            self._waiting.clear()
+        self.characters += self._text.characters
+        self._text = self._utterance = None
+        self._advance()
+
+    @property
+    def _open_text(self) -> TextBuffer | None:
+        """The text that the next piece belongs to."""
+        text = self._waiting[-1] if self._waiting else self._text
+        return text if text and not text.ended else None
+
+    def _advance(self) -> None:
+        if self._utterance or not self._waiting:
+            return
+        fields = self._fields
+        if self.utterances and fields.response_format is AudioFormat.WAV:
+            fields = fields.model_copy(update={"response_format": AudioFormat.PCM})  # one header
+        self._text, self.failed = self._waiting.popleft(), False
+        self.utterances += 1
+        self._utterance = self._connection.begin_in(self, fields, self._text)
+
+    def _fail(self, refusal: Refusal) -> None:
+        assert self._utterance
+        self._waiting.clear()
+        self._discarding = True
+        self._utterance.stop(refusal)
+
+
+class StreamsConnection(Connection):
+    def __init__(self, context: ConnectionContext, record: Record, key: int | None) -> None:
+        super().__init__(context, record, key)
+        self._stream_of: dict[ConnectionUtterance, SpeechStream] = {}
+        self.streams: dict[str, SpeechStream] = {}  # by their names, until they are over
+
+    @abstractmethod
+    async def tell(self, stream: SpeechStream, item: ServerEvent | bytes) -> None:
+        """Tells the client what an utterance of the stream has to say; raises ClientLeft."""
+
+    @abstractmethod
+    async def tell_over(self, stream: SpeechStream) -> None:
+        """Tells the client that a stream is over; raises ClientLeft."""
+
+    def open_stream(self, name: str, fields: SpeechFields) -> SpeechStream:
+        if len(self.streams) >= MAX_STREAMS:
+            failed = next((s.name for s in self.streams.values() if s.failed), None)
+            if failed is None:
+                raise too_many(f"{MAX_STREAMS} contexts are open on this connection")
+            del self.streams[failed]  # its client may never end it
+        stream = self.streams[name] = SpeechStream(self, name, fields)
+        return stream
+
+    async def settle(self, stream: SpeechStream) -> None:
+        """Says that a stream is over if it is: when it is ended, and when it was spoken."""
+        if stream.over and self.streams.get(stream.name) is stream:
+            del self.streams[stream.name]
+            await self.tell_over(stream)
+
+    def begin_in(
+        self, stream: SpeechStream, fields: SpeechFields, text: TextBuffer
+    ) -> ConnectionUtterance:
+        utterance = self.begin(fields, text, stream.send)
+        self._stream_of[utterance] = stream
+        return utterance
+
+    async def utterance_ended(self, utterance: ConnectionUtterance) -> None:
+        stream = self._stream_of.pop(utterance)
+        stream.utterance_ended()
+        await self.settle(stream)
+
+    def new_text(self) -> TextBuffer:
+        limits = self._context.limits
+        return TextBuffer(limits.input_characters, limits.idle_seconds)
+
+    def check_waiting(self, characters: int) -> None:
+        """Refuses more text than one that may wait to be spoken."""
+        most = self._context.limits.input_characters
+        if characters > most:
+            message = f"more than {most} characters wait to be spoken, which is the limit"
+            raise Refusal(400, message, "input_too_long", param="text")

@@ -1,0 +1,174 @@
+"""DashScope's WebSocket, by which Alibaba's cloud offers CosyVoice: tasks, one at a time."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from cosyserve.audio import AudioFormat
+from cosyserve.gateway.connection.context import ConnectionContext
+from cosyserve.gateway.connection.events import DoneEvent, ErrorEvent, ServerEvent, StartedEvent
+from cosyserve.gateway.connection.streams import SpeechStream
+from cosyserve.gateway.dialects.dialect import (
+    DialectConnection,
+    audio_format,
+    out_of_order,
+    read,
+    route,
+)
+from cosyserve.gateway.errors import ErrorBody, Refusal, invalid_value
+from cosyserve.gateway.speech.body import Name
+from cosyserve.voices.store import DEFAULT
+
+PATH = "/api-ws/v1/inference"
+FORMATS = {
+    "mp3": AudioFormat.MP3,
+    "wav": AudioFormat.WAV,
+    "pcm": AudioFormat.PCM,
+    "opus": AudioFormat.OPUS,
+    "Default": AudioFormat.MP3,  # as the SDK says it, with 0 as the sample rate
+}
+DEFAULT_RATE = 22_050
+CODES = {"invalid_request_error": "InvalidParameter", "rate_limit_error": "Throttling"}
+
+
+class Header(BaseModel):
+    action: Literal["run-task", "continue-task", "finish-task"]
+    task_id: Name
+
+
+class Parameters(BaseModel):
+    """Volume, pitch and what else is missing here is not read."""
+
+    voice: Name = DEFAULT
+    format: str = "mp3"
+    sample_rate: int = 0
+    rate: float = 1.0
+    seed: int = 0
+    instruction: str | None = None
+    language_hints: list[str] | None = None
+    text_type: str = "PlainText"
+    word_timestamp_enabled: bool = False
+
+
+class Input(BaseModel):
+    text: str = ""
+    flush: bool = False
+    directive: Literal["cancel"] | None = None
+
+
+class Payload(BaseModel):
+    model: str = ""
+    parameters: Parameters = Field(default_factory=Parameters)
+    input: Input = Field(default_factory=Input)
+
+
+class Task(BaseModel):
+    header: Header
+    payload: Payload = Field(default_factory=Payload)
+
+
+def routes(context: ConnectionContext) -> APIRouter:
+    router = APIRouter(tags=["speech"])
+    about = "A WebSocket: `run-task`, `continue-task` and `finish-task`, as DashScope has them."
+    route(router, PATH, DashScopeConnection, context, about)
+    return router
+
+
+class DashScopeConnection(DialectConnection):
+    protocol = "DASHSCOPE"
+    own_models = "cosyvoice-"
+
+    _task_id = ""  # of the message that is being read
+
+    async def take(self, message: dict[str, Any]) -> None:
+        header = message.get("header")
+        self._task_id = str(header.get("task_id", ""))[:200] if isinstance(header, dict) else ""
+        task = read(Task, message)
+        if task.header.action == "run-task":
+            self._run(task.payload)
+        else:
+            await self._go_on(task)
+
+    async def tell(self, stream: SpeechStream, item: ServerEvent | bytes) -> None:
+        index = stream.utterances - 1
+        match item:
+            case StartedEvent():
+                if not index:
+                    await self._event(stream.name, "task-started")
+                await self._result(stream.name, "sentence-begin", index)
+            case bytes() if item:
+                await self._result(stream.name, "sentence-synthesis", index)
+                await self.send_audio(item)
+            case DoneEvent() if item.finish_reason != "cancelled":
+                await self._result(stream.name, "sentence-end", index)
+            case ErrorEvent():
+                await self._fail(stream.name, item.error)
+
+    async def tell_over(self, stream: SpeechStream) -> None:
+        if not stream.failed:
+            usage = {"characters": stream.characters}
+            payload: dict[str, Any] = {"output": {"sentence": {"words": []}}, "usage": usage}
+            await self._event(stream.name, "task-finished", payload)
+
+    async def refuse(self, refusal: Refusal) -> None:
+        await self._fail(self._task_id, refusal.envelope.error)
+
+    def _run(self, payload: Payload) -> None:
+        if any(not stream.failed for stream in self.streams.values()):
+            raise out_of_order("one task at a time: wait for 'task-finished'")
+        parameters = payload.parameters
+        if parameters.word_timestamp_enabled:
+            raise invalid_value(
+                "there are no times of words: leave it out", ["word_timestamp_enabled"]
+            )
+        if parameters.text_type != "PlainText":
+            raise invalid_value("send plain text: SSML is not read", ["text_type"])
+        kind = audio_format(parameters.format, FORMATS)
+        default_rate = None if kind is AudioFormat.OPUS else DEFAULT_RATE
+        fields = self.fields(
+            payload.model,
+            voice=parameters.voice,
+            response_format=kind,
+            sample_rate=parameters.sample_rate or default_rate,
+            speed=parameters.rate,
+            seed=parameters.seed,
+            instructions=parameters.instruction,
+            language=next(iter(parameters.language_hints or ()), None),
+        )
+        self.streams.clear()  # of failed ones
+        stream = self.open_stream(self._task_id, fields)
+        stream.start()
+        stream.push(payload.input.text)
+
+    async def _go_on(self, task: Task) -> None:
+        stream = self.streams.get(task.header.task_id)
+        if stream is None or stream.ended:
+            raise out_of_order(f"no such task is open: '{task.header.action}' follows 'run-task'")
+        given = task.payload.input
+        stream.push(given.text)
+        if given.flush:
+            stream.flush()
+        if task.header.action == "finish-task":
+            if given.directive == "cancel":
+                stream.clear()
+            stream.end()
+            await self.settle(stream)
+
+    async def _fail(self, task_id: str, error: ErrorBody) -> None:
+        code = CODES.get(error.type, "InternalError")
+        await self._event(task_id, "task-failed", error_code=code, error_message=error.message)
+
+    async def _result(self, task_id: str, kind: str, index: int) -> None:
+        sentence = {"index": index, "words": []}
+        await self._event(
+            task_id, "result-generated", {"output": {"sentence": sentence, "type": kind}}
+        )
+
+    async def _event(
+        self, task_id: str, event: str, payload: dict[str, Any] | None = None, **header: str
+    ) -> None:
+        told = {"task_id": task_id, "event": event, "attributes": {}, **header}
+        await self.say({"header": told, "payload": payload or {}})

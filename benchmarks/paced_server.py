@@ -51,7 +51,7 @@ class PacedToken2Wav(HummingToken2Wav):
         return super().advance(states, tokens, final)
 
 
-def plan(request: SpeechRequest, read: Reader) -> list[Utterance]:
+def plan(request: SpeechRequest, read: Reader, device: int) -> list[Utterance]:
     def generate(attempt: int) -> Generation:
         return Generation(WholeText(CONFIG, [0] * TOKENS, 0), 0, request.sampling, 10_000)
 

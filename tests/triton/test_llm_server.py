@@ -58,7 +58,7 @@ def test_the_speech_is_that_of_one_process(triton: Served, model: Model, voice: 
     request = SpeechRequest(TEXT, voice, seed=5, stream=True)
     expected = [chunk.samples for chunk in speak(model, request)]
     found = spoken(triton, request)
-    assert [len(chunk) for chunk in found] == [len(chunk) for chunk in expected]
+    assert len(found[0]) == len(expected[0])  # later ones take what the LM has drawn by then
     assert np.abs(np.concatenate(found) - np.concatenate(expected)).max() < 1e-3
 
 

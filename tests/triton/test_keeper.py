@@ -94,8 +94,8 @@ def test_models_come_and_go_but_a_process_that_dies_is_noticed(tmp_path: Path) -
     try:
         keeper.wait_ready()
         first = keeper.server
-        for port in vars(ports).values():
-            assert is_open("127.0.0.1", port)
+        for port in vars(ports).values():  # that of the metrics opens last
+            wait_until(lambda port=port: is_open("127.0.0.1", port))  # type: ignore[misc]
             assert not is_open("127.0.0.2", port)  # as for any other address of this machine
         wait_until(lambda: len(first.stubs()) == 2)
         time.sleep(2 * LOOK_SECONDS)  # the keeper knows them, too

@@ -51,6 +51,7 @@ TIERS = {
         "models/flow/test_fused_encoder.py",
         "models/flow/test_fused_rotary_dit.py",
         "models/flow/test_fused_unet.py",
+        "engine/compute/test_packed_flow.py",
         "models/vocoder/test_fused.py",
     ),
     "slow": (

@@ -14,7 +14,12 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("src/cosyserve/models", "src/cosyserve/engine/compute", "tests/models")
+SOURCES = (
+    "src/cosyserve/models",
+    "src/cosyserve/engine/compute",
+    "tests/models",
+    "tests/engine/compute",
+)
 VERSIONS = re.compile(r"^(torch|triton|numpy)==.*$", re.MULTILINE)
 NOTE = ROOT / "tests" / "models" / "proven.sha256"
 

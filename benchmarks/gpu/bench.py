@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -177,3 +177,16 @@ class Bench:
 
 def percentile(values: list[float], share: float) -> float:
     return float(np.percentile(values, 100 * share))
+
+
+R = TypeVar("R")
+
+
+def finished(launches: Generator[None, None, R]) -> R:
+    """What comes of all of them."""
+    while True:
+        try:
+            next(launches)
+        except StopIteration as end:
+            result: R = end.value
+            return result

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.bench import Bench, finished
 from benchmarks.gpu.speech import crowd_of
 from cosyserve.contracts import Sampling
 from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.engine.compute.flow_graphs import FlowGraphs
 from cosyserve.engine.compute.lm_graphs import TILE
+from cosyserve.engine.compute.packed_flow import PackedFlow
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.errors import CosyError
 from cosyserve.models.flow.flow import Flow, FlowPrompt
@@ -32,10 +33,11 @@ def mel_rel_error(bench: Bench) -> float:
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         ids = torch.tensor(tokens, device=bench.device)
         (wanted,) = exact.whole([prompt_of(bench, exact)], [ids])
-    steps = FlowGraphs(bench.flow, DeviceQueue(bench.device), (1,), 512)
+    queue = DeviceQueue(bench.device)
+    steps = PackedFlow.of(bench.flow, queue, 1) or FlowGraphs(bench.flow, queue, (1,), 512)
     bench.sync()
     with steps.queue.use():
-        (found,) = steps.whole([prompt_of(bench, bench.flow)], [tokens])
+        (found,) = finished(steps.whole([prompt_of(bench, bench.flow)], [tokens]))
         error = (found - wanted).norm() / wanted.norm()
     return float(error)
 

@@ -12,7 +12,7 @@ import math
 import numpy as np
 import torch
 
-from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.bench import Bench, finished
 from benchmarks.gpu.checks import prompt_of
 from benchmarks.gpu.speech import crowd_of
 from cosyserve.contracts import AudioChunk, Floats
@@ -60,7 +60,7 @@ def _streamed_mel_error(bench: Bench) -> float:
             state, found = FlowState(prompt_of(bench, flow)), []
             for end in ends:
                 given = tokens[: end + flow.lookahead]
-                ((mel, state),) = steps.advance([state], [given], [end == len(tokens)])
+                ((mel, state),) = finished(steps.advance([state], [given], [end == len(tokens)]))
                 found.append(mel.clone())
             mels.append(torch.cat(found, dim=1))
         return float((mels[0] - mels[1]).abs().max())

@@ -72,13 +72,16 @@ class Hummed:
     found: list[tuple[Floats, Humming]]
     ready: bool = True
 
+    def poll(self) -> bool:
+        return self.ready
+
     def get(self) -> list[tuple[Floats, Humming]]:
         return self.found
 
 
 @dataclass
 class HummingToken2Wav:
-    max_in_flight = 2
+    in_background = True
     calls: list[list[str]] = field(default_factory=list)  # who was voiced together
     broken: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)

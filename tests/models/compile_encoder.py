@@ -19,11 +19,12 @@ from triton.compiler import ASTSource
 from cosyserve.models import kernels
 from cosyserve.models.config import EncoderConfig
 from cosyserve.models.flow.encoder import UpsamplingConformer
+from cosyserve.models.flow.packing import Spans
 from cosyserve.models.kernels import launch
 
 HOPPER = GPUTarget("cuda", 90, 32)
-SHAPES = (1, 208), (8, 512)  # rows and frames
-TYPES = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int64: "*i64"}
+SIZES = 208, 4096  # frames
+TYPES = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int64: "*i64", torch.int32: "*i32"}
 launches: dict[str, tuple[Any, dict[str, int]]] = {}
 
 
@@ -63,9 +64,9 @@ from cosyserve.models.flow.fused_encoder import FusedEncoder  # noqa: E402
 with torch.device("meta"), torch.inference_mode():
     plain = UpsamplingConformer(EncoderConfig(blocks=0, up_blocks=1)).to(torch.bfloat16)
     (block,) = FusedEncoder(plain, 256)._up_blocks
-    for rows, frames in SHAPES:
-        x = torch.empty(rows, frames, 512, dtype=torch.bfloat16)
-        block(x, torch.empty(rows, dtype=torch.long), 50, ieee=False)
+    for frames in SIZES:
+        spans = Spans(*torch.empty(2, frames, dtype=torch.int32))
+        block(torch.empty(frames, 512, dtype=torch.bfloat16), spans, 50, ieee=False)
 with ThreadPoolExecutor() as pool:
     for line in pool.map(lambda one: compiled(*one), launches.values()):
         sys.stdout.write(line)

@@ -177,18 +177,18 @@ for bm, bn, bk, halves in ((16, 64, 512, True), (64, 128, 64, False)):
     )
     compiles(
         causal_conv._causal_conv,
-        (*[half] * 4, number),
+        (*[half] * 3, "*i32", half, number),
         **tile | {"size": 256, "outputs": 256, "bk": min(bk, 256)},
     )
     compiles(
         chunk_attention._attend,
-        (half, "*i64", "*i64", half, number, "fp32"),
+        (half, "*i32", "*i32", "*i64", half, number, "fp32"),
         **common | {"heads": 8, "width": 64, "clear": not halves, "bq": 64, "bk": bn, "bd": 64},
     )
 for bm, _, warps, stages in grouped_conv.TILES:
     compiles(
         grouped_conv._grouped_conv,
-        (*[half] * 5, number),
+        (*[half] * 4, "*i32", half, number),
         warps,
         stages,
         **common | {"channels": 1024, "size": 64, "taps": 31, "adds": True, "bm": bm, "bn": 64},
@@ -204,7 +204,7 @@ compiles(
 )
 compiles(
     rotation._rotate_first_head,
-    (half, whole, whole, number),
+    (half, whole, whole, "*i32", number),
     inner=1024,
     pairs=32,
     bt=rotation.FRAMES,
@@ -213,7 +213,7 @@ compiles(
 )
 compiles(
     euler._euler,
-    (half, whole, half, whole, "*i64", number, number, "fp32"),
+    (half, whole, half, whole, "*i64", number, "fp32"),
     pdl=True,
     mel=80,
     columns=320,

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from cosyserve.models.flow.encoder import UpsamplingConformer
+from cosyserve.models.flow.lookahead import LookaheadEncoder
 from cosyserve.models.flow.rotary_dit import RotaryDiT
 from cosyserve.models.flow.unet import UNet
 from cosyserve.models.kernels import kernels_supported
@@ -19,7 +20,7 @@ from cosyserve.models.lm.lm import SpeechLM
 from cosyserve.models.vocoder.hift import HiFT
 
 if TYPE_CHECKING:
-    from cosyserve.models.flow.fused_encoder import FusedEncoder
+    from cosyserve.models.flow.fused_encoder import FusedEncoder, FusedLookahead
     from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
     from cosyserve.models.flow.fused_unet import FusedUNet
     from cosyserve.models.lm.fused import FusedLM
@@ -58,19 +59,21 @@ def fused_estimator(
     return None
 
 
-def fused_encoder(encoder: nn.Module, max_tokens: int) -> FusedEncoder | None:
-    """The encoder in few launches, where its kernels are quick; for rows of at most `max_tokens`
-    (0: there are none)."""
-    if not isinstance(encoder, UpsamplingConformer):
-        return None
-    weight = encoder.after_norm.weight
+def fused_encoder(encoder: nn.Module, max_tokens: int) -> FusedEncoder | FusedLookahead | None:
+    """The flow's encoder in few launches, where its kernels are quick; for rows of at most
+    `max_tokens`."""
+    weight = next(encoder.parameters())
     if not kernels_supported(weight.device) or weight.dtype is not torch.bfloat16:
         return None
-    if max_tokens == 0 or encoder.config.size > MAX_ENCODER_SIZE:
-        return None
-    from cosyserve.models.flow.fused_encoder import FusedEncoder
+    if isinstance(encoder, LookaheadEncoder):
+        from cosyserve.models.flow.fused_encoder import FusedLookahead
 
-    return FusedEncoder(encoder, max_tokens)
+        return FusedLookahead(encoder)
+    if isinstance(encoder, UpsamplingConformer) and encoder.config.size <= MAX_ENCODER_SIZE:
+        from cosyserve.models.flow.fused_encoder import FusedEncoder
+
+        return FusedEncoder(encoder, max_tokens)
+    return None
 
 
 def fused_hift(vocoder: HiFT) -> FusedHiFT | None:

@@ -57,29 +57,19 @@ def until(scheduler: Scheduler, token2wav: SlowToken2Wav, urgent: bool) -> None:
         assert scheduler.step()
 
 
-def test_the_lm_goes_on_while_a_later_chunk_is_computed() -> None:
+@pytest.mark.parametrize("urgent", [True, False])
+def test_the_lm_rests_while_chunks_are_computed_unless_somebody_waits_for_it(urgent: bool) -> None:
     scheduler, token2wav, lm = slow()
+    clock = scheduler.clock
+    assert isinstance(clock, Clock)
     heard: Heard = []
     scheduler.open(request("a", 200), heard.append)
     until(scheduler, token2wav, True)
-    token2wav.finish(True)
-    scheduler.step()
-    scheduler.clock.pass_by(0.8)  # type: ignore[attr-defined]  # of the second that it has
-    until(scheduler, token2wav, False)
-    before = len(lm.rows[0].tokens)
-    for _ in range(10):
+    if not urgent:
+        token2wav.finish(True)
         scheduler.step()
-    assert len(lm.rows[0].tokens) == before + 10
-    (chunk,) = heard
-    assert isinstance(chunk, AudioChunk)
-    assert chunk.tokens == 25
-
-
-def test_the_lm_rests_while_a_first_chunk_is_computed_unless_somebody_waits_for_it() -> None:
-    scheduler, token2wav, lm = slow()
-    heard: Heard = []
-    scheduler.open(request("a", 60), heard.append)
-    until(scheduler, token2wav, True)
+        clock.pass_by(0.8)  # of the second that it has
+        until(scheduler, token2wav, False)
     before = len(lm.rows[0].tokens)
     for _ in range(5):
         assert scheduler.step()
@@ -88,10 +78,52 @@ def test_the_lm_rests_while_a_first_chunk_is_computed_unless_somebody_waits_for_
     for _ in range(5):
         scheduler.step()
     assert [len(row.tokens) for row in lm.rows] == [before + 5, 5]
-    assert heard == []
-    token2wav.finish(True)
+    chunks = len(heard)
+    token2wav.finish(urgent)
     scheduler.step()
-    assert len(heard) == 1
+    assert len(heard) == chunks + 1
+
+
+def test_the_lm_draws_for_a_listener_who_has_little_left_though_chunks_are_computed() -> None:
+    scheduler, token2wav, lm = slow()
+    clock = scheduler.clock
+    assert isinstance(clock, Clock)
+    scheduler.open(request("a", 300), lambda _: None)
+    until(scheduler, token2wav, True)
+    token2wav.finish(True)
+    scheduler._advance_chunks()
+    scheduler.open(request("whole", 3, stream=False), lambda _: None)
+    until(scheduler, token2wav, False)
+    before = len(lm.rows[0].tokens)
+    scheduler.step()
+    assert len(lm.rows[0].tokens) == before
+    clock.pass_by(0.8)
+    scheduler.step()
+    assert len(lm.rows[0].tokens) == before + 1
+
+
+def test_first_chunks_are_longer_under_load() -> None:
+    scheduler, token2wav, _ = slow()
+    clock = scheduler.clock
+    assert isinstance(clock, Clock)
+    scheduler.open(request("slow", 3, stream=False), lambda _: None)
+    until(scheduler, token2wav, False)
+    clock.pass_by(0.2)
+    token2wav.finish(False)
+    scheduler.step()
+    first = []
+    for _ in range(2):
+        heard: Heard = []
+        session = scheduler.open(request("new", 200), heard.append)
+        until(scheduler, token2wav, True)
+        token2wav.finish(True)
+        scheduler.step()
+        (chunk,) = heard
+        assert isinstance(chunk, AudioChunk)
+        first.append(chunk.tokens)
+        scheduler.cancel(session)
+        clock.pass_by(1.0)
+    assert first == [50, 25], "the second comes when there is no load any more"
 
 
 def test_a_first_chunk_does_not_wait_for_a_later_one() -> None:
@@ -192,49 +224,72 @@ def test_a_chunk_that_is_held_back_does_not_wait_for_the_lm_to_wake_up() -> None
     assert token2wav.calls == [["a"], ["a"]]
 
 
-def test_calls_that_are_full_are_queued_two_at_a_time() -> None:
-    scheduler, token2wav, _ = slow()
-    token2wav.rows = 1
-    heard: list[Heard] = [[] for _ in range(4)]
-    for number, found in enumerate(heard):
-        scheduler.open(request(f"{number}", 5, stream=False), found.append)
-    until(scheduler, token2wav, False)
-    for _ in range(5):
-        scheduler.step()
-    assert token2wav.calls == [["0"], ["1"]]
-    token2wav.finish(False)
-    scheduler.step()
-    scheduler.step()
-    assert token2wav.calls == [["0"], ["1"], ["2"]]
-    assert [len(found) for found in heard] == [1, 0, 0, 0]
-    for _ in range(2):
-        token2wav.finish(False)
-        scheduler.step()
-    scheduler.step()
-    assert token2wav.calls[3:] == [["3"]], "the last one had no company to wait for"
-    token2wav.finish(False)
-    scheduler.step()
-    assert [len(found) for found in heard] == [1, 1, 1, 1]
-    scheduler.check_idle()
-
-
-def test_a_text_waits_from_when_it_is_ready_and_calls_in_a_queue_are_counted_once() -> None:
+def test_one_call_of_later_chunks_at_a_time() -> None:
     scheduler, token2wav, _ = slow()
     clock = scheduler.clock
     assert isinstance(clock, Clock)
-    token2wav.rows = 1
-    sessions = [scheduler.open(request(f"{n}", 5, stream=False), lambda _: None) for n in range(3)]
-    for _ in range(10):
+    token2wav.rows = 2
+    heard: list[Heard] = [[] for _ in range(4)]
+    sessions = [
+        scheduler.open(request(f"{number}", 5, stream=False), found.append)
+        for number, found in enumerate(heard)
+    ]
+    until(scheduler, token2wav, False)
+    for _ in range(5):
         scheduler.step()
-    assert len(token2wav.queued[False]) == 2
+    assert token2wav.calls == [["0", "1"]]
     clock.pass_by(3.0)
-    assert [session.slack(clock()) for session in sessions] == [-2.5] * 3
-    for _ in range(3):
-        token2wav.finish(False)
+    assert [session.slack(clock()) for session in sessions] == [-2.5] * 4, "since they are ready"
+    token2wav.finish(False)
+    scheduler.step()
+    scheduler.step()
+    assert token2wav.calls == [["0", "1"], ["2", "3"]]
+    assert [len(found) for found in heard] == [1, 1, 0, 0]
+    clock.pass_by(1.0)
+    token2wav.finish(False)
+    scheduler.step()
+    assert [len(found) for found in heard] == [1, 1, 1, 1]
+    assert scheduler.stats().token2wav_seconds == 4.0
+    scheduler.check_idle()
+
+
+@pytest.mark.parametrize(("drawn", "taken"), [(28, 25), (53, 50), (60, 50), (78, 75), (150, 75)])
+def test_a_first_chunk_that_had_to_wait_takes_more(drawn: int, taken: int) -> None:
+    scheduler, token2wav, lm = slow()
+    scheduler.open(request("first", 60), lambda _: None)
+    until(scheduler, token2wav, True)
+    heard: Heard = []
+    waiting = scheduler.open(request("waiting", 300), heard.append)
+    scheduler.step()
+    while len(waiting.utterances[0].generation.tokens) < drawn:
+        lm.step()
+    token2wav.finish(True)
+    scheduler._advance_chunks()
+    scheduler._advance_chunks()
+    assert len(waiting.due()) == taken + 3
+    token2wav.finish(True)
+    scheduler._advance_chunks()
+    (chunk,) = heard
+    assert isinstance(chunk, AudioChunk)
+    assert chunk.tokens == taken
+
+
+def test_a_short_text_that_had_to_wait_is_one_chunk() -> None:
+    scheduler, token2wav, _ = slow()
+    scheduler.open(request("first", 60), lambda _: None)
+    until(scheduler, token2wav, True)
+    heard: Heard = []
+    short = scheduler.open(request("short", 60), heard.append)
+    scheduler.step()
+    while short.utterances[0].generation.finish is None:
+        scheduler._advance_lm()
+    while not scheduler.idle:
+        for urgent in list(token2wav.queued):
+            token2wav.finish(urgent)
         scheduler.step()
-        scheduler.step()
-        clock.pass_by(1.0)
-    assert scheduler.stats().token2wav_seconds == 5.0
+    assert [(chunk.tokens, chunk.finish) for chunk in heard if isinstance(chunk, AudioChunk)] == [
+        (60, "stop")
+    ]
 
 
 def test_leaving_while_a_chunk_is_computed() -> None:

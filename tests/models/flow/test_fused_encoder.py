@@ -13,22 +13,22 @@ from torch import Tensor, nn
 
 pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 
-from cosyserve.engine.compute.device_queue import DeviceQueue
-from cosyserve.engine.compute.flow_graphs import FlowGraphs
-from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig
+from cosyserve.models.config import EncoderConfig, LookaheadConfig
 from cosyserve.models.flow.encoder import UpsamplingConformer
-from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
-from cosyserve.models.flow.fused_encoder import FusedEncoder
+from cosyserve.models.flow.fused_encoder import FusedEncoder, FusedLookahead
 from cosyserve.models.flow.kernels import linear as flow_linear
 from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
+from cosyserve.models.flow.lookahead import LookaheadEncoder
 from cosyserve.models.flow.masks import valid
+from cosyserve.models.flow.packing import PackedTokens
 from cosyserve.models.fused import fused_encoder
+from tests.models.flow.packed import BLANK, packed, unpacked
 from tests.models.hopper import compiled
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SMALL = EncoderConfig(32, 2, 48, 1, 1, chunk=10)
-LONGEST = 80
+LONGEST, LOOKAHEAD = 80, 3
 
 
 def made(config: EncoderConfig, dtype: torch.dtype = torch.float32) -> UpsamplingConformer:
@@ -42,21 +42,44 @@ def made(config: EncoderConfig, dtype: torch.dtype = torch.float32) -> Upsamplin
 
 
 def encode(
-    encoder: UpsamplingConformer | FusedEncoder,
+    encoder: UpsamplingConformer | LookaheadEncoder,
     rows: Sequence[Tensor],
-    size: int,
     streaming: bool,
     last: bool = True,
 ) -> list[Tensor]:
-    """The frames of rows of tokens, padded to size."""
+    """The frames of rows of tokens, padded."""
     given = [len(row) for row in rows]
-    become = [n if last else n - SMALL.lookahead for n in given]
+    become = [n if last else n - LOOKAHEAD for n in given]
     lengths, encoded = (torch.tensor(n, device=DEVICE) for n in (given, become))
     tokens = nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
-    inside = None if min(become) == size else valid(encoded, size)
-    actual = encoder(tokens, lengths, inside, size, streaming)
-    assert actual.shape == (len(rows), 2 * size, tokens.shape[2])
-    return [frames[: 2 * n] for frames, n in zip(actual, become, strict=True)]
+    inside = valid(encoded, max(become))
+    frames = encoder(tokens, lengths, inside, max(become), streaming)
+    return [row[: 2 * n] for row, n in zip(frames, become, strict=True)]
+
+
+def encode_packed(
+    encoder: FusedEncoder | FusedLookahead,
+    rows: Sequence[Tensor],
+    streaming: bool,
+    last: bool = True,
+) -> list[Tensor]:
+    """The same, one row behind another."""
+    encoder.ieee = rows[0].dtype is torch.float32
+    missing = LOOKAHEAD if last else 0
+    become = [row[: len(row) + missing - LOOKAHEAD] for row in rows]
+    looked_at = [F.pad(row, (0, 0, 0, missing), value=9.0) for row in rows]
+    given = [torch.arange(len(row) + missing, device=DEVICE) < len(row) for row in rows]
+    together, spans = packed(become)
+    first, seen = 0, []
+    for row in looked_at:
+        seen += range(first, first + len(row) - LOOKAHEAD)
+        first += len(row)
+    own = torch.tensor(seen + [0] * BLANK, device=DEVICE)
+    ahead = own[:, None] + torch.arange(LOOKAHEAD + 1, device=DEVICE)
+    tokens = PackedTokens(torch.cat(looked_at), torch.cat(given), ahead, spans)
+    frames = encoder(tokens, streaming)
+    assert frames.shape == (2 * len(together), rows[0].shape[1])
+    return unpacked(frames, become, 2)
 
 
 def near(
@@ -75,17 +98,16 @@ def _exact_reference() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("given", "size", "streaming", "last", "medium", "large"),
+    ("given", "streaming", "last", "medium", "large"),
     [
-        ((40, 17), 40, True, True, 1 << 20, 1 << 20),
-        ((70,), 67, False, False, 0, 1 << 20),
-        ((70, 33), 67, True, False, 0, 0),
-        ((6, 36, 24), 40, False, True, 0, 0),
+        ((40, 17), True, True, 1 << 20, 1 << 20),
+        ((70,), False, False, 0, 1 << 20),
+        ((70, 33), True, False, 0, 0),
+        ((6, 36, 24), False, True, 0, 0),
     ],
 )
 def test_frames_are_those_of_the_plain_module(
     given: tuple[int, ...],
-    size: int,
     streaming: bool,
     last: bool,
     medium: int,
@@ -96,16 +118,26 @@ def test_frames_are_those_of_the_plain_module(
     monkeypatch.setattr(flow_linear, "LARGE_ROWS", large)
     plain = made(SMALL)
     tokens = [torch.randn(n, SMALL.size, device=DEVICE) for n in given]
-    actual = encode(FusedEncoder(plain, LONGEST), tokens, size, streaming, last)
-    assert near(actual, encode(plain, tokens, size, streaming, last), 1e-4)
+    actual = encode_packed(FusedEncoder(plain, LONGEST), tokens, streaming, last)
+    assert near(actual, encode(plain, tokens, streaming, last), 1e-4)
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_frames_of_cosyvoice3_are_those_of_the_plain_module(last: bool) -> None:
+    torch.manual_seed(0)
+    config = LookaheadConfig(size=20, channels=24)
+    plain = LookaheadEncoder(config).eval().requires_grad_(False).to(DEVICE)
+    tokens = [torch.randn(n, config.size, device=DEVICE) for n in (6, 36, 24)]
+    actual = encode_packed(FusedLookahead(plain), tokens, True, last)
+    assert near(actual, encode(plain, tokens, True, last), 1e-4)
 
 
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_row_is_the_same_in_company(streaming: bool) -> None:
     kernels = FusedEncoder(made(SMALL), LONGEST)
     tokens = [torch.randn(n, SMALL.size, device=DEVICE) for n in (31, 12)]
-    together = encode(kernels, tokens, 32, streaming)
-    alone = [encode(kernels, [row], len(row), streaming)[0] for row in tokens]
+    together = encode_packed(kernels, tokens, streaming)
+    alone = [encode_packed(kernels, [row], streaming)[0] for row in tokens]
     assert near(together, alone, 1e-5)
 
 
@@ -130,42 +162,17 @@ def test_wide_rows_are_normed_and_multiplied_as_well() -> None:
     assert near(actual, F.silu(linear(norm(x))), tolerance)
 
 
-def test_chunks_come_out_of_the_kernels() -> None:
-    unet = UNetConfig("unet", 32, 2, 16, 1, 1)
-    flow = Flow(FlowConfig(SMALL, unet, speech_tokens=30, steps=1)).eval().requires_grad_(False)
-    flow.to(DEVICE)
-    prompt = FlowPrompt(
-        torch.randint(0, 30, (5,), device=DEVICE),
-        torch.randn(10, 80, device=DEVICE),
-        torch.randn(192, device=DEVICE),
-    )
-    steps = FlowGraphs(flow, DeviceQueue(torch.device(DEVICE), static=True), (2,), 64)
-    flow.encoder.load_state_dict(made(SMALL).state_dict())
-    steps._encoder = FusedEncoder(flow.encoder, LONGEST)
-    tokens = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9]
-    with steps.queue.use():
-        ((ours, _),) = steps.advance([FlowState(prompt)], [tokens], [False])
-        ours = ours.clone()
-    steps.queue.wait()
-    ((expected, _),) = flow.advance(
-        [FlowState(prompt)], [torch.tensor(tokens, device=DEVICE)], [False]
-    )
-    torch.testing.assert_close(ours, expected, atol=1e-4, rtol=0)
-
-
 @pytest.mark.skipif(DEVICE == "cpu", reason="no CUDA device")
-@pytest.mark.parametrize(
-    ("given", "size"), [((101,), 104), ((256, 200, 31, 256, 99, 5, 250, 128), 256), ((350,), 352)]
-)
+@pytest.mark.parametrize("given", [(101,), (256, 200, 31, 256, 99, 5, 250, 128), (350,)])
 @pytest.mark.parametrize("streaming", [True, False])
-def test_full_size_in_bfloat16(given: tuple[int, ...], size: int, streaming: bool) -> None:
+def test_full_size_in_bfloat16(given: tuple[int, ...], streaming: bool) -> None:
     plain = made(EncoderConfig(), torch.bfloat16)
-    kernels = fused_encoder(plain, size)
+    kernels = fused_encoder(plain, 352)
     if kernels is None:
         pytest.skip("kernels are for other GPUs")
     tokens = [torch.randn(n, 512, device=DEVICE, dtype=torch.bfloat16) for n in given]
-    actual = encode(kernels, tokens, size, streaming)
-    expected = encode(plain.float(), [row.float() for row in tokens], size, streaming)
+    actual = encode_packed(kernels, tokens, streaming)
+    expected = encode(plain.float(), [row.float() for row in tokens], streaming)
     assert near(actual, expected, 2e-2)
 
 

@@ -9,17 +9,14 @@ import torch
 
 pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 
-from cosyserve.engine.compute.device_queue import DeviceQueue
-from cosyserve.engine.compute.flow_graphs import FlowGraphs
-from cosyserve.models.config import FlowConfig, LookaheadConfig, RotaryDiTConfig
-from cosyserve.models.flow.cfm import schedule
-from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.config import RotaryDiTConfig
 from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
 from cosyserve.models.flow.kernels import linear
 from cosyserve.models.flow.masks import attention_bias, valid
 from cosyserve.models.flow.rotary_dit import RotaryDiT
 from cosyserve.models.flow.unet import stack_inputs
 from cosyserve.models.fused import fused_estimator
+from tests.models.flow.packed import packed, unpacked
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -65,36 +62,13 @@ def test_an_estimate_is_that_of_the_plain_module(
     time = torch.full((2,), TIMES[1], device=DEVICE)
     expected = dit(x, mu, speaker, prompt, time, mask)
     step, grid = torch.tensor([1], device=DEVICE), torch.tensor([chunk], device=DEVICE)
-    rows = stack_inputs(x, mu, speaker, prompt).transpose(1, 2).contiguous()
-    actual = kernels_of(dit, TIMES)(rows, step, lengths, grid)
-    actual = actual.view(2, FRAMES, MEL).transpose(1, 2)
-    for ours, reference, size in zip(actual, expected, sizes, strict=True):
-        error = (ours - reference)[:, :size].float().norm()
+    inputs = stack_inputs(x, mu, speaker, prompt).transpose(1, 2)
+    rows = [row[:size] for row, size in zip(inputs, sizes, strict=True)]
+    together, spans = packed(rows)
+    actual = kernels_of(dit, TIMES)(together, step, spans, grid)
+    for ours, reference, size in zip(unpacked(actual, rows), expected, sizes, strict=True):
+        error = (ours.T - reference[:, :size]).float().norm()
         assert error <= tolerance * reference[:, :size].float().norm()
-
-
-@torch.inference_mode()
-def test_chunks_come_out_of_the_kernels() -> None:
-    torch.manual_seed(0)
-    config = FlowConfig(LookaheadConfig(channels=16), CONFIG, speech_tokens=30, steps=2)
-    flow = Flow(config).eval().requires_grad_(False).to(DEVICE)
-    prompt = FlowPrompt(
-        torch.randint(0, 30, (5,), device=DEVICE),
-        torch.randn(10, 80, device=DEVICE),
-        torch.randn(192, device=DEVICE),
-    )
-    steps = FlowGraphs(flow, DeviceQueue(torch.device(DEVICE), static=True), (2,), 64)
-    assert isinstance(flow.estimator, RotaryDiT)
-    steps._fused = kernels_of(flow.estimator, [t for t, _ in schedule(2)])
-    tokens = [3, 1, 4, 1, 5, 9, 2, 6]
-    with steps.queue.use():
-        ((ours, _),) = steps.advance([FlowState(prompt)], [tokens], [True])
-        ours = ours.clone()
-    steps.queue.wait()
-    ((expected, _),) = flow.advance(
-        [FlowState(prompt)], [torch.tensor(tokens, device=DEVICE)], [True]
-    )
-    torch.testing.assert_close(ours, expected, atol=1e-4, rtol=0)
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="kernels are for a GPU, and there is one")

@@ -60,6 +60,10 @@ class DeviceQueue:
         """A copy of what the tensors hold at this point of the queue."""
         return HostCopy(tensors, self._stream)
 
+    def mark(self) -> Mark:
+        """This point of the queue."""
+        return Mark(self._stream)
+
     def capture_all(self, runs: Mapping[K, Callable[[], None]]) -> dict[K, Callable[[], None]]:
         """Each of them captured; their kernels are compiled before, all together."""
         if self._stream is not None and kernels_supported(self.device):
@@ -134,13 +138,31 @@ def smallest_shape(
     return min(fitting, key=lambda shape: shape[0] * shape[1], default=None)
 
 
+class Mark:
+    """A point of a queue."""
+
+    def __init__(self, stream: torch.cuda.Stream | None) -> None:
+        self._event: torch.cuda.Event | None = None
+        if stream is not None:
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record(stream)
+
+    @property
+    def passed(self) -> bool:
+        return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
+
+    def wait(self) -> None:
+        if self._event is not None:
+            self._event.synchronize()
+
+
 class HostCopy:
     """Tensors on their way from the device to the host."""
 
     def __init__(self, tensors: Sequence[Tensor], stream: torch.cuda.Stream | None) -> None:
-        self._event: torch.cuda.Event | None = None
         if stream is None:
             self._host = [tensor.clone() for tensor in tensors]
+            self._end = Mark(None)
             return
         self._host = [
             torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for tensor in tensors
@@ -148,15 +170,13 @@ class HostCopy:
         with torch.cuda.stream(stream):
             for host, tensor in zip(self._host, tensors, strict=True):
                 host.copy_(tensor, non_blocking=True)
-            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._event.record(stream)
+        self._end = Mark(stream)
 
     @property
     def ready(self) -> bool:
-        return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
+        return self._end.passed
 
     def get(self) -> list[Tensor]:
         """The tensors, once they have arrived."""
-        if self._event is not None:
-            self._event.synchronize()
+        self._end.wait()
         return self._host

@@ -1,5 +1,5 @@
-"""The flow of several streams on static buffers: their conditions first, then one Euler step at a
-time, each a launch of its own.
+"""The flow of several streams on static buffers, where there are no kernels for it: conditions
+first, then one Euler step at a time, each a launch of its own.
 
 Rows and frames are padded to one of a few shapes; what lies behind a row's end is masked, so that
 padding changes nothing. Only for flows that remember nothing from chunk to chunk.
@@ -7,10 +7,10 @@ padding changes nothing. Only for flows that remember nothing from chunk to chun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from itertools import accumulate, takewhile
 
 import torch
 from torch import Tensor
@@ -20,12 +20,6 @@ from cosyserve.engine.compute.device_queue import CapturedGraphs, DeviceQueue, s
 from cosyserve.models.flow.cfm import doubled, euler, schedule
 from cosyserve.models.flow.flow import Flow, FlowBatch, FlowPrompt, FlowState
 from cosyserve.models.flow.masks import valid
-from cosyserve.models.flow.unet import stack_inputs
-from cosyserve.models.fused import fused_encoder, fused_estimator
-
-if TYPE_CHECKING:
-    from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
-    from cosyserve.models.flow.fused_unet import FusedUNet
 
 # Tokens of a row, prompt included: a little more than multiples of the chunk grid, where all but
 # last chunks end, and multiples of 8, which attention masks must be to be read without a copy.
@@ -54,13 +48,11 @@ class Buffers:
     counts: Tensor  # [2, B]: tokens given, tokens that become frames
     prompt: Tensor  # [B, mel, frames]
     speaker: Tensor  # [B, E]
-    mu: Tensor  # [2B, mel, frames] these five are doubled for guidance
+    mu: Tensor  # [2B, mel, frames] these four are doubled for guidance
     voice: Tensor  # [2B, mel]
     condition: Tensor  # [2B, mel, frames]
-    frames: Tensor  # [2B] of each row
-    bias: Tensor  # [2B, 1, frames, frames]; kernels need none
+    bias: Tensor  # [2B, 1, frames, frames]
     x: Tensor  # [B, mel, frames] float32
-    rows: Tensor  # [2B, frames, 4 mel]: all of an estimate's input, for kernels
 
 
 class FlowGraphs:
@@ -81,10 +73,6 @@ class FlowGraphs:
             self._times = torch.tensor(times, device=device)
             self._strides = torch.tensor(strides, device=device)
             self._at = torch.zeros(1, dtype=torch.long, device=device)  # number of the Euler step
-            self._chunk = torch.zeros(1, dtype=torch.long, device=device)  # frames of the mask's
-            longest = max((size for _, size in self.shapes), default=0)
-            self._fused = fused_estimator(flow.estimator, times, FRAMES_PER_TOKEN * longest)
-            self._encoder = fused_encoder(flow.encoder, longest) or flow.encoder
             self._memory: dict[str, Tensor] = {}
             for _ in range(2):  # once for the sizes, once for views of what is large enough
                 self._buffers = {shape: self._buffers_of(*shape) for shape in self.shapes}
@@ -97,22 +85,32 @@ class FlowGraphs:
         self._graphs.capture((kind, shape) for shape in self.shapes for kind in Kind)
         return len(self.shapes)
 
-    def fits(self, tokens: Sequence[int]) -> bool:
-        """Whether rows of so many tokens, prompts included, are one of the shapes."""
-        return smallest_shape(self.shapes, len(tokens), max(tokens)) is not None
+    def max_batch(self, tokens: Sequence[int]) -> int:
+        """How many rows of so many tokens, prompts included, fit one of the shapes, from the first
+        on."""
+        longest = accumulate(tokens, max)
+        fitting = (
+            smallest_shape(self.shapes, rows, size) is not None
+            for rows, size in enumerate(longest, 1)
+        )
+        return sum(takewhile(bool, fitting))
 
     def advance(
         self, states: Sequence[FlowState], tokens: Sequence[Sequence[int]], final: Sequence[bool]
-    ) -> list[tuple[Tensor, FlowState]]:
-        """As `Flow.advance`. The frames are there until the next call in this queue."""
+    ) -> Generator[None, None, list[tuple[Tensor, FlowState]]]:
+        """As `Flow.advance`, with a pause after every launch. The frames are there until the next
+        call in this queue."""
         prompts = [state.prompt for state in states]
-        mel, encoded = self._solve(prompts, tokens, final, streaming=True)
+        mel, encoded = yield from self._solve(prompts, tokens, final, streaming=True)
         mels = self.flow.speech(mel, encoded, prompts, [state.tokens for state in states])
         return [(row, state.after(row)) for row, state in zip(mels, states, strict=True)]
 
-    def whole(self, prompts: Sequence[FlowPrompt], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
-        """As `Flow.whole`."""
-        mel, encoded = self._solve(prompts, tokens, [True] * len(prompts), streaming=False)
+    def whole(
+        self, prompts: Sequence[FlowPrompt], tokens: Sequence[Sequence[int]]
+    ) -> Generator[None, None, list[Tensor]]:
+        """As `Flow.whole`, with a pause after every launch."""
+        last = [True] * len(prompts)
+        mel, encoded = yield from self._solve(prompts, tokens, last, streaming=False)
         return self.flow.speech(mel, encoded, prompts, [0] * len(prompts))
 
     def _solve(
@@ -122,7 +120,7 @@ class FlowGraphs:
         final: Sequence[bool],
         *,
         streaming: bool,
-    ) -> tuple[Tensor, list[int]]:
+    ) -> Generator[None, None, tuple[Tensor, list[int]]]:
         lengths = [len(p.tokens) + len(row) for p, row in zip(prompts, tokens, strict=True)]
         ahead = self.flow.lookahead
         encoded = [n - (0 if last else ahead) for n, last in zip(lengths, final, strict=True)]
@@ -140,8 +138,10 @@ class FlowGraphs:
             buffers.prompt[index, :, : len(prompt.mel)].copy_(prompt.mel.T)
             buffers.speaker[index].copy_(prompt.speaker)
         self._graphs.run((Kind.PREPARE_CHUNK if streaming else Kind.PREPARE_WHOLE, shape))
+        yield
         for _ in range(self.flow.config.steps):
             self._graphs.run((Kind.EULER_STEP, shape))
+            yield
         return buffers.x, encoded
 
     def _compute(self, work: tuple[Kind, Shape]) -> None:
@@ -158,38 +158,17 @@ class FlowGraphs:
         given, encoded = buffers.counts
         inside = valid(encoded, size)
         batch = FlowBatch(buffers.tokens, given, (), inside, size, buffers.prompt, buffers.speaker)
-        buffers.mu.copy_(doubled(flow.conditions(batch, streaming, self._encoder), guidance))
+        buffers.mu.copy_(doubled(flow.conditions(batch, streaming), guidance))
         buffers.voice.copy_(doubled(flow.speaker(batch.speaker), guidance))
         buffers.condition.copy_(doubled(batch.prompt, guidance))
-        buffers.frames.copy_((FRAMES_PER_TOKEN * encoded).repeat(2 if guidance else 1))
-        self._chunk.fill_(
-            FRAMES_PER_TOKEN * (flow.config.encoder.chunk if streaming else SIZES[-1])
-        )
         buffers.x.copy_(flow.noise(0, FRAMES_PER_TOKEN * size, buffers.x.device))
-        conditions = buffers.mu, buffers.voice, buffers.condition
-        if self._fused:
-            both = buffers.x.repeat(2 if guidance else 1, 1, 1).to(buffers.mu.dtype)
-            buffers.rows.copy_(stack_inputs(both, *conditions).transpose(1, 2))
-        else:
-            bias = flow.attention_bias(batch, streaming)
-            assert bias is not None
-            buffers.bias.copy_(bias)
+        bias = flow.attention_bias(batch, streaming)
+        assert bias is not None
+        buffers.bias.copy_(bias)
         self._at.zero_()
 
     def _step(self, shape: Shape) -> None:
-        buffers = self._buffers[shape]
-        if self._fused:
-            self._fused_step(self._fused, buffers)
-        else:
-            self._plain_step(buffers)
-
-    def _fused_step(self, estimator: FusedUNet | FusedRotaryDiT, buffers: Buffers) -> None:
-        v = estimator(buffers.rows, self._at, buffers.frames, self._chunk)
-        guidance = self.flow.config.guidance
-        estimator.euler(v, buffers.x, buffers.rows, self._strides, self._at, guidance)
-
-    def _plain_step(self, buffers: Buffers) -> None:
-        flow = self.flow
+        flow, buffers = self.flow, self._buffers[shape]
 
         def velocity(
             x: Tensor, mu: Tensor, speaker: Tensor, prompt: Tensor, t: Tensor, step: int
@@ -224,8 +203,6 @@ class FlowGraphs:
             mu=buffer("mu", both, config.mel, frames),
             voice=buffer("voice", both, config.mel),
             condition=buffer("condition", both, config.mel, frames),
-            frames=buffer("frames", both, dtype=torch.long),
-            bias=buffer("bias", 0 if self._fused else both, 1, frames, frames),
+            bias=buffer("bias", both, 1, frames, frames),
             x=buffer("x", rows, config.mel, frames, dtype=torch.float32),
-            rows=buffer("rows", both, frames, 4 * config.mel),
         )

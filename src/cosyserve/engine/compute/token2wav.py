@@ -6,7 +6,8 @@ The state of a stream is its `Token2WavState`, owned by its session.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -15,9 +16,10 @@ import torch
 from torch import Tensor
 
 from cosyserve.contracts import Floats, Voice
-from cosyserve.engine.compute.device_queue import LATER, SOON, DeviceQueue, HostCopy
+from cosyserve.engine.compute.device_queue import LATER, SOON, DeviceQueue, HostCopy, Mark
 from cosyserve.engine.compute.flow_graphs import FlowGraphs
 from cosyserve.engine.compute.hops import HOP_TOKENS
+from cosyserve.engine.compute.packed_flow import PackedFlow
 from cosyserve.engine.compute.stretch import StretchState, stretch
 from cosyserve.engine.compute.vocoder_graphs import VocoderGraphs
 from cosyserve.errors import CheckpointError, CosyError
@@ -29,6 +31,7 @@ from cosyserve.models.vocoder.stream import VocoderState
 
 BATCH, BATCH_TOKENS = 8, 256  # chunks in one call where shapes are free, and their tokens together
 TOKENS, FRAMES = 4096, 8192  # that the rows of one static shape may have together
+AHEAD = 6  # launches of a batch that the GPU has not finished
 
 
 @dataclass(frozen=True)
@@ -51,31 +54,61 @@ class Token2WavState:
 class PendingAudio(Protocol):
     """Chunks that are being computed."""
 
-    @property
-    def ready(self) -> bool: ...
+    def poll(self) -> bool:
+        """Goes on with them, without waiting; whether all of them have come out."""
+        ...
 
     def get(self) -> list[tuple[Floats, Token2WavState]]:
         """Samples and the state behind them, per stream; waits for them."""
         ...
 
 
-@dataclass(frozen=True)
+Launches = Generator[None, None, tuple[list[Token2WavState], HostCopy]]
+
+
 class QueuedAudio:
-    """Chunks in a queue, with what they are computed from."""
+    """Chunks in a queue, put there launch by launch: a host that is too far ahead of its GPU would
+    be held up, and the LM with it."""
 
-    before: Sequence[Token2WavState]
-    after: Sequence[Token2WavState]
-    samples: HostCopy
+    def __init__(
+        self, queue: DeviceQueue, before: Sequence[Token2WavState], launches: Launches
+    ) -> None:
+        """`before`: what the chunks are computed from, which must be there until they are."""
+        self._queue, self._before, self._launches = queue, before, launches
+        self._marks: deque[Mark] = deque()
+        self._result: tuple[list[Token2WavState], HostCopy] | None = None
+        self._error: Exception | None = None
+        self._go_on()
 
-    @property
-    def ready(self) -> bool:
-        return self.samples.ready
+    def poll(self) -> bool:
+        while self._marks and self._marks[0].passed:
+            self._marks.popleft()
+        self._go_on()
+        return self._error is not None or (self._result is not None and self._result[1].ready)
 
     def get(self) -> list[tuple[Floats, Token2WavState]]:
-        samples = [chunk.numpy().copy() for chunk in self.samples.get()]
+        while self._result is None:
+            if self._error is not None:
+                raise self._error
+            self._marks.popleft().wait()
+            self._go_on()
+        after, copies = self._result
+        samples = [chunk.numpy().copy() for chunk in copies.get()]
         if not all(np.isfinite(chunk).all() for chunk in samples):
             raise CosyError("the model computed NaN instead of speech: its weights are broken")
-        return list(zip(samples, self.after, strict=True))
+        return list(zip(samples, after, strict=True))
+
+    def _go_on(self) -> None:
+        with self._queue.use(), torch.inference_mode():
+            while not (self._result or self._error) and len(self._marks) < AHEAD:
+                try:
+                    next(self._launches)
+                except StopIteration as end:
+                    self._result = end.value
+                except Exception as error:
+                    self._error = error
+                else:
+                    self._marks.append(self._queue.mark())
 
 
 class Token2Wav:
@@ -124,16 +157,16 @@ class Token2Wav:
                 speed,
                 self.flow.grid,
                 self.flow.lookahead,
-                self.hop,
+                # In the background a chunk takes all tokens there are, however few it needs.
+                HOP_TOKENS if self.in_background else self.hop,
             )
         self._voices.wait()
         return begun
 
     @property
-    def max_in_flight(self) -> int:
-        """Calls without urgent chunks that may be computed at once: starting another would wait
-        for the first where shapes are not static."""
-        return 2 if self._later.static else 1
+    def in_background(self) -> bool:
+        """Whether the LM goes on while chunks are computed."""
+        return self._later.static
 
     def max_batch(self, states: Sequence[Token2WavState], tokens: Sequence[Sequence[int]]) -> int:
         """How many of these chunks, from the first on, are best computed in one call."""
@@ -201,21 +234,22 @@ class _Pipeline:
 
     def __init__(self, flow: Flow, vocoder: HiFT, queue: DeviceQueue, rows: Sequence[int]) -> None:
         self.flow, self.vocoder, self.queue = flow, vocoder, queue
-        remembers = isinstance(flow.config.estimator, DiTConfig)
-        self._flow = (
-            FlowGraphs(flow, queue, () if remembers else rows, TOKENS) if queue.static else None
-        )
-        self._vocoder = VocoderGraphs(vocoder, queue, rows, FRAMES) if queue.static else None
+        self._flow: PackedFlow | FlowGraphs | None = None
+        self._vocoder: VocoderGraphs | None = None
+        if queue.static:
+            self._vocoder = VocoderGraphs(vocoder, queue, rows, FRAMES)
+            if not isinstance(flow.config.estimator, DiTConfig):  # it remembers earlier chunks
+                self._flow = PackedFlow.of(flow, queue, rows[-1]) or FlowGraphs(
+                    flow, queue, rows, TOKENS
+                )
 
     @property
     def static(self) -> bool:
-        return self._flow is not None and bool(self._flow.shapes)
+        return self._flow is not None
 
     def max_batch(self, states: Sequence[Token2WavState], tokens: Sequence[Sequence[int]]) -> int:
-        if self._flow and self.static:
-            max_rows = max(rows for rows, _ in self._flow.shapes)
-            lengths = _lengths(states, tokens)[:max_rows]
-            return max(1, sum(self._flow.fits(lengths[: n + 1]) for n in range(len(lengths))))
+        if self._flow:
+            return max(1, self._flow.max_batch(_lengths(states, tokens)))
         # Long chunks gain nothing from company, and nobody's first one can interrupt them.
         counts = itertools.accumulate(len(row) for row in tokens[:BATCH])
         return max(1, sum(count <= BATCH_TOKENS for count in counts))
@@ -229,38 +263,45 @@ class _Pipeline:
         tokens: Sequence[Sequence[int]],
         final: Sequence[bool] | None,
     ) -> QueuedAudio:
-        with self.queue.use():
-            flows = self._mels(states, tokens, final)
-            last = [True] * len(states) if final is None else final
-            mels, stretches = [], []
-            for state, (mel, _), end in zip(states, flows, last, strict=True):
-                stretched = state.stretch
-                if state.speed != 1.0:
-                    mel, stretched = stretch(mel, stretched, state.speed, end)
-                mels.append(mel)
-                stretches.append(stretched)
-            vocoded = self._samples([state.vocoder for state in states], mels, last)
-            after = [
-                replace(state, flow=flow, stretch=stretched, vocoder=vocoder)
-                for state, (_, flow), stretched, (_, vocoder) in zip(
-                    states, flows, stretches, vocoded, strict=True
-                )
-            ]
-            samples = self.queue.read(*(samples for samples, _ in vocoded))
-            return QueuedAudio(states, after, samples)
+        return QueuedAudio(self.queue, states, self._launches(states, tokens, final))
+
+    def _launches(
+        self,
+        states: Sequence[Token2WavState],
+        tokens: Sequence[Sequence[int]],
+        final: Sequence[bool] | None,
+    ) -> Launches:
+        flows = yield from self._mels(states, tokens, final)
+        last = [True] * len(states) if final is None else final
+        mels, stretches = [], []
+        for state, (mel, _), end in zip(states, flows, last, strict=True):
+            stretched = state.stretch
+            if state.speed != 1.0:
+                mel, stretched = stretch(mel, stretched, state.speed, end)
+            mels.append(mel)
+            stretches.append(stretched)
+        vocoded = self._samples([state.vocoder for state in states], mels, last)
+        after = [
+            replace(state, flow=flow, stretch=stretched, vocoder=vocoder)
+            for state, (_, flow), stretched, (_, vocoder) in zip(
+                states, flows, stretches, vocoded, strict=True
+            )
+        ]
+        return after, self.queue.read(*(samples for samples, _ in vocoded))
 
     def _mels(
         self,
         states: Sequence[Token2WavState],
         tokens: Sequence[Sequence[int]],
         final: Sequence[bool] | None,
-    ) -> list[tuple[Tensor, FlowState]]:
+    ) -> Generator[None, None, list[tuple[Tensor, FlowState]]]:
         flows = [state.flow for state in states]
         prompts = [flow.prompt for flow in flows]
-        if self._flow and self._flow.fits(_lengths(states, tokens)):
+        if self._flow and self._flow.max_batch(_lengths(states, tokens)) == len(states):
             if final is not None:
-                return self._flow.advance(flows, tokens, final)
-            return list(zip(self._flow.whole(prompts, tokens), flows, strict=True))
+                return (yield from self._flow.advance(flows, tokens, final))
+            whole = yield from self._flow.whole(prompts, tokens)
+            return list(zip(whole, flows, strict=True))
         device = self.flow.weight.device
         ids = [torch.tensor(row, device=device) for row in tokens]
         if final is not None:
@@ -270,15 +311,17 @@ class _Pipeline:
     def _samples(
         self, states: Sequence[VocoderState], mels: Sequence[Tensor], final: Sequence[bool]
     ) -> list[tuple[Tensor, VocoderState]]:
+        """Windows of like lengths are computed together."""
         frames = [s.mel.shape[1] + mel.shape[1] for s, mel in zip(states, mels, strict=True)]
-        if self._vocoder and self._vocoder.fits(frames):
-            return self._vocoder.advance(states, mels, final)
-        if self._vocoder and len(frames) > 1:
-            half = len(frames) // 2
-            parts = [slice(None, half), slice(half, None)]
-            first, second = (self._samples(states[p], mels[p], final[p]) for p in parts)
-            return first + second
-        return stream.advance(self.vocoder, states, mels, final)
+        if self._vocoder is None:
+            return stream.advance(self.vocoder, states, mels, final)
+        vocoded: dict[int, tuple[Tensor, VocoderState]] = {}
+        for group in self._vocoder.groups(frames):
+            part = [states[n] for n in group], [mels[n] for n in group], [final[n] for n in group]
+            fits = self._vocoder.fits([frames[n] for n in group])
+            done = self._vocoder.advance(*part) if fits else stream.advance(self.vocoder, *part)
+            vocoded.update(zip(group, done, strict=True))
+        return [vocoded[n] for n in range(len(states))]
 
 
 def _lengths(states: Sequence[Token2WavState], tokens: Sequence[Sequence[int]]) -> list[int]:

@@ -26,6 +26,10 @@ from cosyserve.models.vocoder.stream import (
 # Frames of a window: left context and held frames, then those of a hop.
 SIZES = (32, 48, 64, 80, 104, 128, 160, 192, 232, 280, 352, 432, 560, 720, 944, 1232, 1600, 2048)
 
+# Frames of a shape for each that is needed, and as many more as take no longer: beyond that, two
+# calls are quicker.
+WASTE, SMALL = 1.3, 512
+
 Shape = tuple[int, int]
 
 
@@ -51,6 +55,18 @@ class VocoderGraphs:
     def fits(self, frames: Sequence[int]) -> bool:
         """Whether windows of so many frames are one of the shapes."""
         return smallest_shape(self.shapes, len(frames), max(frames)) is not None
+
+    def groups(self, frames: Sequence[int]) -> list[list[int]]:
+        """Windows of so many frames, by their numbers, in calls that compute little else."""
+        return self._halved(sorted(range(len(frames)), key=frames.__getitem__), frames)
+
+    def _halved(self, numbers: list[int], frames: Sequence[int]) -> list[list[int]]:
+        shape = smallest_shape(self.shapes, len(numbers), frames[numbers[-1]])
+        needed = sum(frames[number] for number in numbers)
+        if len(numbers) == 1 or (shape and shape[0] * shape[1] <= WASTE * needed + SMALL):
+            return [numbers]
+        half = len(numbers) // 2
+        return self._halved(numbers[:half], frames) + self._halved(numbers[half:], frames)
 
     def advance(
         self, states: Sequence[VocoderState], mels: Sequence[Tensor], final: Sequence[bool]

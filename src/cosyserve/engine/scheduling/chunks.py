@@ -3,14 +3,15 @@
 First chunks of streams go before later ones and whole texts, these in the order in which listeners
 would run dry. Where the token2wav allows it, first chunks are computed beside the others, and later
 ones are left until they are needed: the LM draws on meanwhile, and a chunk takes all tokens there
-are, so that most utterances are two chunks.
+are. Under load first chunks are longer, so that most utterances are two chunks: what comes before
+is computed again with every chunk.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from cosyserve.contracts import Floats
@@ -46,6 +47,11 @@ class ChunkSource(Protocol):
         """Whether its tokens become more by themselves: a later chunk would take them, too."""
         ...
 
+    @property
+    def spare(self) -> int:
+        """Tokens that there are beyond those of the chunk."""
+        ...
+
     def extend(self) -> None:
         """Lets the chunk take all tokens that there are by now."""
         ...
@@ -63,8 +69,8 @@ class Token2WavLike(Protocol):
     """What is asked of a token2wav: `Token2Wav`, or a stand-in."""
 
     @property
-    def max_in_flight(self) -> int:
-        """Calls without urgent chunks that may be computed at once."""
+    def in_background(self) -> bool:
+        """Whether the LM goes on while chunks are computed."""
         ...
 
     def max_batch(
@@ -88,6 +94,8 @@ class Token2WavLike(Protocol):
 S = TypeVar("S", bound=ChunkSource)
 
 NEEDED_SECONDS = 0.25  # before a listener runs dry, the next chunk is computed at the latest
+LOADED_SECONDS = 0.06  # that a batch of later chunks takes where the device has much to do
+LOADED_FOR = 0.5  # seconds behind such a batch
 
 
 @dataclass(frozen=True)
@@ -99,79 +107,65 @@ class Batch(Generic[S]):
     started: float
 
 
-@dataclass
-class BatchQueue(Generic[S]):
-    """Batches that are computed one after another."""
-
-    urgent: bool
-    batches: list[Batch[S]] = field(default_factory=list)
-    last_end: float = 0.0  # when the newest result had come out
-
-
 class Chunks(Generic[S]):
     def __init__(self, token2wav: Token2WavLike, clock: Callable[[], float]) -> None:
         self.token2wav = token2wav
         self.clock = clock
         self.seconds = 0.0  # spent computing
-        self._urgent: BatchQueue[S] = BatchQueue(urgent=True)
-        self._later: BatchQueue[S] = BatchQueue(urgent=False)
+        self._loaded_until = 0.0
+        self._running: dict[bool, Batch[S]] = {}  # one of urgent chunks, one of others
 
     def __bool__(self) -> bool:
         """Whether any are being computed."""
-        return bool(self._urgent.batches or self._later.batches)
+        return bool(self._running)
 
     @property
-    def urgent(self) -> bool:
-        """Whether first chunks of streams are being computed."""
-        return bool(self._urgent.batches)
+    def loaded(self) -> bool:
+        """Whether the device has so much to do that a longer first chunk is worth its wait."""
+        return self.clock() < self._loaded_until
 
     def choose(self, ready: Iterable[S]) -> list[S]:
-        """Those whose chunk is computed next, in one call; none, if all must wait.
-
-        A second batch is queued behind a running one only if the first was full: the GPU then
-        never waits for the host, and chunks that come soon can still share a call.
-        """
+        """Those whose chunk is computed next, in one call; none, if all must wait. Urgent ones and
+        others have a call each at a time: what comes meanwhile shares the next one."""
         now = self.clock()
-        batches = self._urgent.batches + self._later.batches
-        taken = {source for batch in batches for source in batch.sources}
+        taken = {source for batch in self._running.values() for source in batch.sources}
         order = sorted(
-            (source for source in ready if source not in taken and self._is_due(source, now)),
+            (source for source in ready if source not in taken and self.is_due(source, now)),
             key=lambda source: (source.slack(now), source.number),
         )
-        for source in order:
-            source.extend()
-        for queue, max_queued in ((self._urgent, 1), (self._later, self.token2wav.max_in_flight)):
-            if len(queue.batches) < max_queued:
-                chosen, left = self._batch([s for s in order if s.urgent == queue.urgent])
-                if chosen and (left or not queue.batches):
-                    return chosen
+        for urgent in (True, False):
+            waiting = [source for source in order if source.urgent == urgent]
+            if waiting and urgent not in self._running:
+                for source in waiting:
+                    source.extend()
+                return self._batch(waiting)
         return []
 
     def start(self, sources: Sequence[S]) -> None:
-        queue = self._urgent if sources[0].urgent else self._later
-        queue.batches.append(self._started(sources, queue.urgent))
+        urgent = sources[0].urgent
+        self._running[urgent] = self._started(sources, urgent)
 
     def finished(self) -> list[tuple[S, Floats | Exception]]:
         """What has come out since the last call; each source has its new state."""
         results: list[tuple[S, Floats | Exception]] = []
-        for queue in (self._urgent, self._later):
-            while queue.batches and queue.batches[0].audio.ready:
-                results += self._results(queue.batches.pop(0), queue)
+        for urgent, batch in list(self._running.items()):
+            if batch.audio.poll():
+                del self._running[urgent]
+                results += self._results(batch, urgent)
         return results
 
-    def _is_due(self, source: S, now: float) -> bool:
+    def is_due(self, source: S, now: float) -> bool:
         """Whether nothing is gained by waiting for more of its tokens."""
-        if self.token2wav.max_in_flight == 1 or source.urgent or not source.growing:
+        if not (self.token2wav.in_background and source.growing):
             return True
+        if source.urgent:
+            return not self.loaded or source.spare >= source.state.grid
         return source.slack(now) <= NEEDED_SECONDS
 
-    def _batch(self, order: Sequence[S]) -> tuple[list[S], int]:
-        """Those to compute in one call, and how many of their kind are left for another."""
+    def _batch(self, order: Sequence[S]) -> list[S]:
+        """Those of the most urgent one's kind that are computed with it."""
         same = [source for source in order if source.stream == order[0].stream]
-        if not same:
-            return [], 0
-        count = self.token2wav.max_batch([s.state for s in same], [s.due() for s in same])
-        return same[:count], len(same) - count
+        return same[: self.token2wav.max_batch([s.state for s in same], [s.due() for s in same])]
 
     def _started(self, sources: Sequence[S], urgent: bool) -> Batch[S]:
         started = self.clock()
@@ -186,7 +180,7 @@ class Chunks(Generic[S]):
             audio = FailedAudio(error)
         return Batch(sources, audio, started)
 
-    def _results(self, batch: Batch[S], queue: BatchQueue[S]) -> list[tuple[S, Floats | Exception]]:
+    def _results(self, batch: Batch[S], urgent: bool) -> list[tuple[S, Floats | Exception]]:
         try:
             outputs = batch.audio.get()
         except Exception as error:
@@ -194,11 +188,12 @@ class Chunks(Generic[S]):
             if len(batch.sources) == 1:
                 return [(source, error) for source in present]
             # The one that fails must not take the others along.
-            alone = [self._results(self._started([one], queue.urgent), queue) for one in present]
+            alone = [self._results(self._started([one], urgent), urgent) for one in present]
             return list(itertools.chain.from_iterable(alone))
-        now = self.clock()
-        self.seconds += now - max(batch.started, queue.last_end)
-        queue.last_end = now
+        took = self.clock() - batch.started
+        self.seconds += took
+        if not urgent and took > LOADED_SECONDS:
+            self._loaded_until = self.clock() + LOADED_FOR
         results: list[tuple[S, Floats | Exception]] = []
         for source, (samples, state) in zip(batch.sources, outputs, strict=True):
             if not source.done:
@@ -212,7 +207,9 @@ class FailedAudio:
     """A batch that could not even be started."""
 
     error: Exception
-    ready: bool = True
+
+    def poll(self) -> bool:
+        return True
 
     def get(self) -> list[tuple[Floats, Token2WavState]]:
         raise self.error

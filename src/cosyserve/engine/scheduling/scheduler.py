@@ -21,7 +21,7 @@ from cosyserve.engine.compute.profile import CPU_SLOTS, LATENCY, Profile
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.compute.warm_up import oom_as_error, warm_up
 from cosyserve.engine.scheduling.admission import Admission
-from cosyserve.engine.scheduling.chunks import Token2WavLike
+from cosyserve.engine.scheduling.chunks import NEEDED_SECONDS, Token2WavLike
 from cosyserve.engine.scheduling.lm_requests import check_text
 from cosyserve.engine.scheduling.plan import check_arrived, plan
 from cosyserve.engine.scheduling.session import AudioSink, Session, Utterance
@@ -164,7 +164,7 @@ class Scheduler:
     def step(self) -> bool:
         """One turn for everybody. False: nothing to do until something arrives."""
         self._admit()
-        drew = not self._lm_pauses() and self._advance_lm()
+        drew = not self._lm_rests() and self._advance_lm()
         spoke = self._advance_chunks()
         if drew or spoke:
             return True
@@ -208,13 +208,18 @@ class Scheduler:
             if utterance and utterance.generation not in joined and self.lm.free:
                 self.lm.join(utterance.generation)
 
-    def _lm_pauses(self) -> bool:
-        """Whether a GPU computes somebody's first chunk and nobody waits for tokens, which would
-        only slow it down."""
-        if not self._chunks.urgent:
+    def _lm_rests(self) -> bool:
+        """Whether chunks are computed and nobody waits for tokens: drawing them would only slow a
+        GPU down."""
+        if not self._chunks:
             return False
         now = self.clock()
-        return all(s.take.ready or s.buffered(now) for s in self.running)
+        return not any(self._waits_for_tokens(session, now) for session in self.running)
+
+    def _waits_for_tokens(self, session: Session, now: float) -> bool:
+        if session.take.ready:
+            return session.urgent and not self._chunks.is_due(session, now)
+        return not session.stream or session.slack(now) <= NEEDED_SECONDS
 
     def _advance_lm(self) -> bool:
         started = self.clock()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from cosyserve.contracts import AudioChunk, Floats, SpeechRequest, Timeline
 from cosyserve.engine.compute.generation import Generation
-from cosyserve.engine.compute.limits import BUFFERED_SECONDS, OFFLINE_SLACK
+from cosyserve.engine.compute.limits import OFFLINE_SLACK
 from cosyserve.engine.compute.playback import Playback
 from cosyserve.engine.compute.token2wav import Token2WavState
 from cosyserve.engine.scheduling.take import Take
@@ -120,6 +120,10 @@ class Session:
         self.take.extend()
 
     @property
+    def spare(self) -> int:
+        return self.take.spare
+
+    @property
     def growing(self) -> bool:
         """Not where the LM waits for whoever writes the text."""
         generation = self.utterances[0].generation
@@ -140,10 +144,6 @@ class Session:
         if self.stream:
             return self.playback.slack(now)
         return OFFLINE_SLACK - (0.0 if self.ready_since is None else now - self.ready_since)
-
-    def buffered(self, now: float) -> bool:
-        """Whether the listener has enough to wait for the LM."""
-        return self.stream and self.slack(now) > BUFFERED_SECONDS
 
     def send(self, samples: Floats, tokens: int, now: float, *, last: bool) -> None:
         finish = self.utterances[0].generation.finish if last else None

@@ -19,11 +19,6 @@ class SessionChunks:
         return any(self._devices)
 
     @property
-    def urgent(self) -> bool:
-        """Whether first chunks of streams are being computed."""
-        return any(chunks.urgent for chunks in self._devices)
-
-    @property
     def seconds(self) -> float:
         """Spent computing, by all devices together."""
         return sum(chunks.seconds for chunks in self._devices)
@@ -38,6 +33,10 @@ class SessionChunks:
         """The device with the fewest of these sessions."""
         counts = Counter(session.device for session in sessions)
         return min(range(len(self._devices)), key=lambda device: counts[device])
+
+    def is_due(self, session: Session, now: float) -> bool:
+        """Whether nothing is gained by waiting for more of its tokens."""
+        return self._devices[session.device].is_due(session, now)
 
     def choose(self, ready: Sequence[Session]) -> list[Session]:
         """Those whose chunk is computed next, in one call; none, if all must wait."""

@@ -15,6 +15,8 @@ from cosyserve.engine.compute.hops import NEVER, hop_ends
 from cosyserve.engine.compute.limits import SILENCE
 from cosyserve.errors import CosyError
 
+MAX_EXTRA_TOKENS = 50  # of a first chunk that had to wait for its turn
+
 
 class UnusableTakeError(CosyError):
     """A take that can't be spoken; another one, with another seed, may go better."""
@@ -49,12 +51,18 @@ class Take:
         self._spoken = 0  # tokens that were turned into audio
         self._last = False  # the next chunk takes all that the LM has drawn to its end
         self._next_hop()
+        self._max_first_end = self._end + MAX_EXTRA_TOKENS
         self._peak = 0.0
 
     @property
     def ready(self) -> bool:
         """Whether there are enough tokens for the next chunk."""
         return self.source.finish is not None or len(self.source.tokens) >= self.needed
+
+    @property
+    def spare(self) -> int:
+        """Tokens beyond those that the next chunk needs."""
+        return len(self.source.tokens) - self.needed
 
     @property
     def final(self) -> bool:
@@ -67,13 +75,15 @@ class Take:
         return tokens < self.needed or (tokens == self.needed and finish == "length")
 
     def extend(self) -> None:
-        """Lets the next chunk take all tokens that there are by now. The first one stays short:
-        somebody waits for it."""
-        if not (self._spoken and self.ready):
+        """Lets the next chunk take the tokens that there are by now; the first one stays rather
+        short, for somebody waits for it."""
+        if not (self.stream and self.ready):
             return
-        self._last = self.source.finish is not None
+        max_end = NEVER if self._spoken else self._max_first_end
+        drawn = len(self.source.tokens)
+        self._last = self.source.finish is not None and drawn <= max_end
         if not self._last:
-            more = len(self.source.tokens) - self.needed
+            more = min(drawn - self.lookahead, max_end) - self._end
             self._end += more - more % self._grid
             self.needed = self._end + self.lookahead
 

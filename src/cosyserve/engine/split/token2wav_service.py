@@ -44,6 +44,10 @@ class ChunkRequest:
     def growing(self) -> bool:
         return False
 
+    @property
+    def spare(self) -> int:
+        return 0
+
     def extend(self) -> None:
         """It has the tokens that it was given."""
 

@@ -6,7 +6,7 @@ tokens so far, which is exact on the chunk grid; Step-Audio2's DiT keeps caches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,8 +25,6 @@ from cosyserve.models.flow.rotary_dit import RotaryDiT
 from cosyserve.models.flow.unet import UNet
 
 Estimator = UNet | DiT | RotaryDiT
-# As `UpsamplingConformer.forward`.
-WholeRows = Callable[[Tensor, Tensor, Tensor | None, int, bool], Tensor]
 
 
 @dataclass(frozen=True)
@@ -140,12 +138,10 @@ class Flow(nn.Module):
             inside = torch.cat((inside, inside)) if self.config.guidance else inside
         return attention_bias(inside, FRAMES_PER_TOKEN * batch.size, chunk, self.weight)
 
-    def conditions(
-        self, batch: FlowBatch, streaming: bool, encoder: WholeRows | None = None
-    ) -> Tensor:
-        """What the tokens say about each frame: [B, mel, 2*size]; `encoder` in place of our own."""
+    def conditions(self, batch: FlowBatch, streaming: bool) -> Tensor:
+        """What the tokens say about each frame: [B, mel, 2*size]."""
         x = self.input_embedding(batch.tokens)
-        frames = (encoder or self.encoder)(x, batch.lengths, batch.inside, batch.size, streaming)
+        frames = self.encoder(x, batch.lengths, batch.inside, batch.size, streaming)
         return self.encoder_proj(frames).transpose(1, 2)
 
     def speaker(self, embedding: Tensor) -> Tensor:

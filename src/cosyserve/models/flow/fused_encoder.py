@@ -1,5 +1,5 @@
-"""The upsampling conformer over whole rows in few launches, for a GPU. `UpsamplingConformer` is its
-reference.
+"""The flow's encoders over packed rows in few launches, for a GPU. `UpsamplingConformer` is the
+reference of the first.
 
 A conformer block is five kernels; what depends on distances and
 weights alone is computed once, for the longest rows.
@@ -11,12 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.models.flow.encoder import ConformerBlock, UpsamplingConformer, encode_distances
 from cosyserve.models.flow.kernel_weights import Conv, bias, conv, linear, norm
 from cosyserve.models.flow.kernels.linear import linear_add
 from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
 from cosyserve.models.flow.kernels.relative_attention import relative_attention
-from cosyserve.models.flow.masks import valid
+from cosyserve.models.flow.lookahead import LookaheadEncoder, PreLookahead
+from cosyserve.models.flow.packing import PackedTokens, Spans
 
 
 class FusedEncoder:
@@ -27,38 +29,49 @@ class FusedEncoder:
         self._embed = encoder.embed
         self._up_embed = encoder.up_embed
         self._after_norm = encoder.after_norm
-        ahead, behind = encoder.pre_lookahead_layer.conv1, encoder.pre_lookahead_layer.conv2
-        self._ahead = ahead.weight.transpose(1, 2).flatten(1).contiguous(), bias(ahead)
-        self._behind = conv(behind)
+        self._pre = _PreLookahead(encoder.pre_lookahead_layer)
         self._up = _upsampling(encoder.up_layer.conv)
         self._blocks, self._up_blocks = (
             _blocks(blocks, encode_distances(n, n, encoder.config.size, weight.device))
             for blocks, n in ((encoder.encoders, max_tokens), (encoder.up_encoders, 2 * max_tokens))
         )
 
-    def __call__(
-        self, tokens: Tensor, lengths: Tensor, inside: Tensor | None, size: int, streaming: bool
-    ) -> Tensor:
-        """As `UpsamplingConformer.forward`."""
-        chunk = self._config.chunk if streaming else size
-        encoded = torch.full_like(lengths, size) if inside is None else inside.sum(1)
-        frames = 2 * encoded
-        x = self._embed(tokens) * valid(lengths, tokens.shape[1])[..., None]
-        x = F.pad(x, (0, 0, 0, size + self._config.lookahead - tokens.shape[1]))
-        x = x[:, :size] + self._behind(self._look_ahead(x), self.ieee)
+    def __call__(self, tokens: PackedTokens, streaming: bool) -> Tensor:
+        """As `UpsamplingConformer.forward`, of packed rows -> [2T, D]."""
+        chunk, spans = self._config.chunk if streaming else len(tokens.seen), tokens.spans
+        x = self._pre(self._embed(tokens.embedded), tokens, self.ieee)
         for block in self._blocks:
-            x = block(x, encoded, chunk, self.ieee)
-        x = self._up(x, self.ieee).view(len(x), 2 * size, -1)
-        x = self._up_embed(x)
+            x = block(x, spans, chunk, self.ieee)
+        x = self._up(x, spans, self.ieee).view(2 * len(x), -1)
+        x, frames = self._up_embed(x), spans.repeated(2)
         for block in self._up_blocks:
             x = block(x, frames, 2 * chunk, self.ieee)
         return self._after_norm(x)
 
-    def _look_ahead(self, x: Tensor) -> Tensor:
-        """x [B, T + lookahead, D] -> [B, T, D], as one product of all that a token sees."""
-        seen = x.unfold(1, self._config.lookahead + 1, 1).transpose(2, 3).contiguous()
-        y = linear_add(seen.view(-1, seen[0, 0].numel()), *self._ahead, None, ieee=self.ieee)
-        return F.leaky_relu(y).view(*seen.shape[:2], -1)
+
+class FusedLookahead:
+    """CosyVoice3's encoder. `LookaheadEncoder` is its reference."""
+
+    def __init__(self, encoder: LookaheadEncoder) -> None:
+        self._pre = _PreLookahead(encoder.pre_lookahead_layer)
+        self.ieee = encoder.pre_lookahead_layer.conv1.weight.dtype is torch.float32
+
+    def __call__(self, tokens: PackedTokens, streaming: bool) -> Tensor:
+        """As `LookaheadEncoder.forward`, of packed rows -> [2T, D]."""
+        x = self._pre(tokens.embedded, tokens, self.ieee)
+        return x.repeat_interleave(FRAMES_PER_TOKEN, dim=0)
+
+
+class _PreLookahead:
+    def __init__(self, layer: PreLookahead) -> None:
+        self._ahead = layer.conv1.weight.transpose(1, 2).flatten(1).contiguous(), bias(layer.conv1)
+        self._behind = conv(layer.conv2)
+
+    def __call__(self, x: Tensor, tokens: PackedTokens, ieee: bool) -> Tensor:
+        """x [S, D] -> [T, D]: all that a token sees is one product."""
+        x = (x * tokens.given[:, None])[tokens.seen]
+        y = F.leaky_relu(linear_add(x.flatten(1), *self._ahead, None, ieee=ieee))
+        return x[:, 0] + self._behind(y, tokens.spans, ieee)
 
 
 class _Block:
@@ -78,14 +91,13 @@ class _Block:
         self._widen = fold_norm(norm(block.norm_ff), *linear(forward["w_1"]))
         self._narrow = linear(forward["w_2"])
 
-    def __call__(self, x: Tensor, lengths: Tensor, chunk: int, ieee: bool) -> Tensor:
-        """x [B, T, D]."""
-        shape, x = x.shape, x.flatten(0, 1)
-        qkv = layer_norm_linear(x, self._qkv, act="none", ieee=ieee).view(*shape[:2], -1)
-        y = relative_attention(qkv, self._biases, self._table, lengths, chunk, ieee=ieee)
-        x = linear_add(y.flatten(0, 1), *self._out, x, ieee=ieee)
+    def __call__(self, x: Tensor, spans: Spans, chunk: int, ieee: bool) -> Tensor:
+        """x [T, D]."""
+        qkv = layer_norm_linear(x, self._qkv, act="none", ieee=ieee)
+        y = relative_attention(qkv, self._biases, self._table, spans, chunk, ieee=ieee)
+        x = linear_add(y, *self._out, x, ieee=ieee)
         y = layer_norm_linear(x, self._widen, act="silu", ieee=ieee)
-        return linear_add(y, *self._narrow, x, ieee=ieee).view(shape)
+        return linear_add(y, *self._narrow, x, ieee=ieee)
 
 
 def _blocks(blocks: nn.ModuleList, distances: Tensor) -> list[_Block]:

@@ -18,6 +18,7 @@ from cosyserve.models.flow.kernels.chunk_attention import chunk_attention
 from cosyserve.models.flow.kernels.grouped_conv import grouped_conv
 from cosyserve.models.flow.kernels.modulation import TimeTables, norm_modulate
 from cosyserve.models.flow.kernels.rotation import rotate_first_head
+from cosyserve.models.flow.packing import Spans
 from cosyserve.models.flow.rotary_dit import Modulation, RotaryBlock, RotaryDiT, rotary_table
 
 
@@ -41,22 +42,21 @@ class FusedRotaryDiT:
         self._last = TimeTables(1 + scale, shift)
         self._leave = linear(dit.proj_out)
 
-    def __call__(self, x: Tensor, step: Tensor, lengths: Tensor, chunk: Tensor) -> Tensor:
-        """As `RotaryDiT.forward`, of x [B, T, 4 mel] (what `stack_inputs` gives, transposed), at
-        the time of Euler step `step` [1] -> [B * T, mel]. Rows have `lengths` [B] frames, masked in
-        chunks of `chunk` [1]."""
+    def __call__(self, x: Tensor, step: Tensor, spans: Spans, chunk: Tensor) -> Tensor:
+        """As `RotaryDiT.forward`, of packed rows x [T, 4 mel] (frames of what `stack_inputs`
+        gives), at the time of Euler step `step` [1] -> [T, mel]. Attention is masked in chunks of
+        `chunk` [1]."""
         first, second = self._convs
         x = F.linear(x, *self._enter)
-        y = grouped_conv(x, *first, None, ieee=self.ieee)
-        x = grouped_conv(y, *second, x, ieee=self.ieee)
-        shape, x = x.shape, x.flatten(0, 1)
+        y = grouped_conv(x, spans, *first, None, ieee=self.ieee)
+        x = grouped_conv(y, spans, *second, x, ieee=self.ieee)
         added = None
         for block in self._blocks:
             y = norm_modulate(x, added, block.attention, step)
-            qkv = F.linear(y, *block.qkv).view(*shape[:2], -1)
-            rotate_first_head(qkv, self._rotary)
-            y = chunk_attention(qkv, lengths, chunk, self._heads, ieee=self.ieee)
-            y = F.linear(y.flatten(0, 1), *block.out)
+            qkv = F.linear(y, *block.qkv)
+            rotate_first_head(qkv, spans, self._rotary)
+            y = chunk_attention(qkv, spans, chunk, self._heads, ieee=self.ieee)
+            y = F.linear(y, *block.out)
             y = norm_modulate(x, (y, block.gate), block.feed_forward, step)
             y = F.linear(_widened(y, *block.widen), *block.narrow)
             added = y, block.feed_forward_gate

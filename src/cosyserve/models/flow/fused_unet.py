@@ -1,7 +1,8 @@
 """The U-Net estimator in few launches, for a GPU. `UNet` is its reference.
 
-Frames are rows of channels throughout, so that a transformer block is five kernels
-and a ResNet block four; what depends on the time alone is computed once for all Euler steps.
+Frames are lines of channels throughout, all rows one behind another, so that a transformer block is
+five kernels and a ResNet block four; what depends on the time alone is computed once for all Euler
+steps.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from cosyserve.models.flow.kernels import euler
 from cosyserve.models.flow.kernels.chunk_attention import chunk_attention
 from cosyserve.models.flow.kernels.linear import linear_add, norm_mish
 from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
+from cosyserve.models.flow.packing import Spans
 from cosyserve.models.flow.unet import ResNet, Stage, TransformerBlock, UNet, time_sinusoid
 
 
@@ -36,18 +38,18 @@ class FusedUNet:
         self._final_norm = norm(unet.final_block.block["2"])
         self._proj = unet.final_proj.weight[:, :, 0].contiguous(), bias(unet.final_proj)
 
-    def __call__(self, x: Tensor, step: Tensor, lengths: Tensor, chunk: Tensor) -> Tensor:
-        """As `UNet.forward`, of x [B, T, 4 mel] (what `stack_inputs` gives, transposed), at the
-        time of Euler step `step` [1] -> [B * T, mel]. Rows have `lengths` [B] frames, masked in
-        chunks of `chunk` [1]."""
-        call = _Call(step, lengths, chunk, self.ieee)
+    def __call__(self, x: Tensor, step: Tensor, spans: Spans, chunk: Tensor) -> Tensor:
+        """As `UNet.forward`, of packed rows x [T, 4 mel] (frames of what `stack_inputs` gives), at
+        the time of Euler step `step` [1] -> [T, mel]. Attention is masked in chunks of `chunk` [1].
+        """
+        call = _Call(step, spans, chunk, self.ieee)
         skip = self._down.transform(x, call)
         x = self._down.convolve(skip, call)
         for stage in self._middle:
             x = stage.transform(x, call)
-        x = self._up.transform(torch.cat((x, skip), dim=2), call)
-        x = self._final(self._up.convolve(x, call), self.ieee)
-        y = norm_mish(x.flatten(0, 1), self._final_norm, None, step)
+        x = self._up.transform(torch.cat((x, skip), dim=1), call)
+        x = self._final(self._up.convolve(x, call), spans, self.ieee)
+        y = norm_mish(x, self._final_norm, None, step)
         return linear_add(y, *self._proj, None, ieee=self.ieee)
 
 
@@ -55,7 +57,7 @@ class _Call(NamedTuple):
     """What all layers of a call share."""
 
     step: Tensor
-    lengths: Tensor
+    spans: Spans
     chunk: Tensor
     ieee: bool
 
@@ -73,21 +75,18 @@ class _Stage:
         self._conv = conv(stage[2]) if len(stage) > 2 else None
 
     def transform(self, x: Tensor, call: _Call) -> Tensor:
-        """x [B, T, C] -> [B, T, C], without the last convolution."""
-        batch, frames, _ = x.shape
+        """x [T, C] -> [T, C], without the last convolution."""
         first, second = self._norms
-        h, direct = self._enter(x, call.ieee).flatten(0, 1).chunk(2, dim=1)
-        h = norm_mish(h, first, self._time, call.step).view(batch, frames, -1)
-        shape = h.shape
-        h = self._again(h, call.ieee)
-        y = norm_mish(h.flatten(0, 1), second, None, call.step, direct)
+        h, direct = self._enter(x, call.spans, call.ieee).chunk(2, dim=1)
+        h = self._again(norm_mish(h, first, self._time, call.step), call.spans, call.ieee)
+        y = norm_mish(h, second, None, call.step, direct)
         for block in self._blocks:
-            y = block(y, shape, call)
-        return y.view(shape)
+            y = block(y, call)
+        return y
 
     def convolve(self, x: Tensor, call: _Call) -> Tensor:
         assert self._conv
-        return self._conv(x, call.ieee)
+        return self._conv(x, call.spans, call.ieee)
 
 
 class _Block:
@@ -102,12 +101,12 @@ class _Block:
         self._widen = fold_norm(norm(block.norm3), *linear(forward["0"].proj))
         self._narrow = linear(forward["2"])
 
-    def __call__(self, x: Tensor, shape: torch.Size, call: _Call) -> Tensor:
-        """x [B * T, C]."""
+    def __call__(self, x: Tensor, call: _Call) -> Tensor:
+        """x [T, C]."""
         ieee = call.ieee
-        qkv = layer_norm_linear(x, self._qkv, act="none", ieee=ieee).view(*shape[:2], -1)
-        y = chunk_attention(qkv, call.lengths, call.chunk, self._heads, ieee=ieee)
-        x = linear_add(y.flatten(0, 1), *self._out, x, ieee=ieee)
+        qkv = layer_norm_linear(x, self._qkv, act="none", ieee=ieee)
+        y = chunk_attention(qkv, call.spans, call.chunk, self._heads, ieee=ieee)
+        x = linear_add(y, *self._out, x, ieee=ieee)
         y = layer_norm_linear(x, self._widen, act="gelu", ieee=ieee)
         return linear_add(y, *self._narrow, x, ieee=ieee)
 

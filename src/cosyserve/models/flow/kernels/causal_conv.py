@@ -1,4 +1,4 @@
-"""A causal convolution of kernel 3 over rows of channels."""
+"""A causal convolution of kernel 3 over packed rows; frames are lines of channels."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.flow.kernels.linear import Tile, is_large, tile_for
+from cosyserve.models.flow.packing import Spans
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.tiles import load_tile, load_vector, times
@@ -22,6 +23,7 @@ def _causal_conv(
     x,
     weight,
     bias,
+    row_starts,
     out,
     length,
     size: tl.constexpr,
@@ -32,9 +34,8 @@ def _causal_conv(
     bk: tl.constexpr,
     pdl: tl.constexpr,
 ):
-    row = tl.program_id(1).to(tl.int64)
     t = tl.program_id(0) * bm + tl.arange(0, bm)
-    n = tl.program_id(2) * bn + tl.arange(0, bn)
+    n = tl.program_id(1) * bn + tl.arange(0, bn)
     k = tl.arange(0, bk)
     later = weight + outputs * size
     last = later + outputs * size
@@ -45,14 +46,15 @@ def _causal_conv(
         w1 = load_tile(later, n, k, outputs, size, size)
         w2 = load_tile(last, n, k, outputs, size, size)
     b = load_vector(bias, n, outputs)
+    # Older than the last launch that did not begin early.
+    starts = tl.load(row_starts + t, mask=t < length, other=length)
     if pdl:
         gdc_wait()
-    first = x + row * length * size
     acc = tl.zeros((bm, bn), tl.float32) + b
     if size <= bk:
-        x0 = _frames(first, t - 2, k, length, size)
-        x1 = _frames(first, t - 1, k, length, size)
-        x2 = _frames(first, t, k, length, size)
+        x0 = _frames(x, t - 2, k, starts, length, size)
+        x1 = _frames(x, t - 1, k, starts, length, size)
+        x2 = _frames(x, t, k, starts, length, size)
         # Two sums side by side: a product that waits for another takes its time.
         more = times(x1, w1, tl.zeros((bm, bn), tl.float32), ieee)
         acc = times(x0, w0, acc, ieee) + times(x2, w2, more, ieee)
@@ -61,34 +63,36 @@ def _causal_conv(
         for turn in range(3 * turns):
             tap = turn // turns
             at = (turn % turns) * bk + k
-            x_tile = _frames(first, t + (tap - 2), at, length, size)
+            x_tile = _frames(x, t + (tap - 2), at, starts, length, size)
             w = load_tile(weight + tap * outputs * size, n, at, outputs, size, size)
             acc = times(x_tile, w, acc, ieee)
-    target = out + row * length * outputs + t[:, None] * outputs + n[None, :]
+    target = out + t.to(tl.int64)[:, None] * outputs + n[None, :]
     written = (t < length)[:, None] & (n < outputs)[None, :]
     tl.store(target, acc.to(out.dtype.element_ty), mask=written)
 
 
 @triton.jit
-def _frames(x, t, k, length, size: tl.constexpr):
-    """Frames t of x; zero before the first and behind the last."""
-    inside = ((t >= 0) & (t < length))[:, None] & (k < size)[None, :]
-    return tl.load(x + t[:, None] * size + k[None, :], mask=inside, other=0.0)
+def _frames(x, t, k, starts, length, size: tl.constexpr):
+    """Frames t of x; zero before their row's start and behind the last."""
+    inside = ((t >= starts) & (t < length))[:, None] & (k < size)[None, :]
+    return tl.load(x + t.to(tl.int64)[:, None] * size + k[None, :], mask=inside, other=0.0)
 
 
-def causal_conv(x: Tensor, weight: Tensor, bias: Tensor, *, ieee: bool) -> Tensor:
-    """x [B, T, C], weight [3, N, C] -> [B, T, N]."""
-    batch, length, size = x.shape
+def causal_conv(x: Tensor, spans: Spans, weight: Tensor, bias: Tensor, *, ieee: bool) -> Tensor:
+    """x [T, C] of packed rows, weight [3, N, C] -> [T, N]. On a GPU a launch of torch's must lie
+    between the writing of spans and this."""
+    length, size = x.shape
     outputs = weight.shape[1]
-    out = torch.empty(batch, length, outputs, device=x.device, dtype=x.dtype)
-    bm, bn, warps, stages = tile_for(batch * length, TILES)
+    out = torch.empty(length, outputs, device=x.device, dtype=x.dtype)
+    bm, bn, warps, stages = tile_for(length, TILES)
     depth = max(16, triton.next_power_of_2(size))
     launch(
         _causal_conv,
-        (triton.cdiv(length, bm), batch, triton.cdiv(outputs, bn)),
+        (triton.cdiv(length, bm), triton.cdiv(outputs, bn)),
         x=x,
         weight=weight,
         bias=bias,
+        row_starts=spans.starts,
         out=out,
         length=length,
         size=size,
@@ -96,7 +100,7 @@ def causal_conv(x: Tensor, weight: Tensor, bias: Tensor, *, ieee: bool) -> Tenso
         ieee=ieee,
         bm=bm,
         bn=bn,
-        bk=min(depth, LARGE_DEPTH if is_large(batch * length) else DEPTH),
+        bk=min(depth, LARGE_DEPTH if is_large(length) else DEPTH),
         pdl=pdl(x),
         num_warps=warps,
         num_stages=stages,

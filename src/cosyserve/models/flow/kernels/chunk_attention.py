@@ -1,5 +1,5 @@
-"""Attention of whole rows with the chunk mask: a frame sees all up to the end of its own chunk, and
-nothing behind its row's end. The mask is computed, not read."""
+"""Attention of packed rows with the chunk mask: a frame sees all of its row up to the end of its
+own chunk. The mask is computed, not read."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.flow.kernels.linear import Tile, is_large, tile_for
+from cosyserve.models.flow.packing import Spans
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.softmax import add_values, weigh_base2
@@ -24,8 +25,9 @@ def _turn(
     q,
     keys,
     at,
+    starts,
     ends,
-    held,
+    last,
     top,
     total,
     acc,
@@ -37,12 +39,13 @@ def _turn(
     bk: tl.constexpr,
     bd: tl.constexpr,
 ):
-    """One turn of the softmax, over keys from `at` on; unless masked, all queries see them."""
+    """One turn of the softmax, over keys from `at` on; unless masked, all queries see them. None is
+    seen from `last` on."""
     j, d = at + tl.arange(0, bk), tl.arange(0, bd)
-    where = keys + j[:, None] * 3 * inner + d[None, :]
+    where = keys + j.to(tl.int64)[:, None] * 3 * inner + d[None, :]
     inside = (d < width)[None, :]
     if masked:
-        inside = inside & (j < held)[:, None]
+        inside = inside & (j < last)[:, None]
     k = tl.load(where, mask=inside, other=0.0)
     v = tl.load(where + inner, mask=inside, other=0.0)
     if ieee:
@@ -50,7 +53,8 @@ def _turn(
     else:
         score = tl.dot(q, tl.trans(k))
     if masked:
-        score = tl.where(j[None, :] < ends[:, None], score, float("-inf"))
+        seen = (j[None, :] >= starts[:, None]) & (j[None, :] < ends[:, None])
+        score = tl.where(seen, score, float("-inf"))
     weight, fade, top, total = weigh_base2(score, scale, top, total)
     return top, total, add_values(acc, weight, fade, v, ieee)
 
@@ -58,7 +62,8 @@ def _turn(
 @triton.jit(do_not_specialize=["length"])
 def _attend(
     qkv,
-    lengths,
+    row_starts,
+    row_ends,
     chunk,
     out,
     length,
@@ -72,71 +77,96 @@ def _attend(
     bd: tl.constexpr,
     pdl: tl.constexpr,
 ):
-    row, head = tl.program_id(1), tl.program_id(2)
     inner: tl.constexpr = heads * width
-    # Those that see most go first.
-    begin = (tl.num_programs(0) - 1 - tl.program_id(0)) * bq
-    i = begin + tl.arange(0, bq)
+    i = tl.program_id(0) * bq + tl.arange(0, bq)
     d = tl.arange(0, bd)
     if pdl:
         gdc_launch_dependents()
-    step = tl.load(chunk).to(tl.int32)  # older than the last launch that did not begin early
-    held = tl.load(lengths + row).to(tl.int32)
+    # Older than the last launch that did not begin early.
+    step = tl.load(chunk).to(tl.int32)
+    starts = tl.load(row_starts + i, mask=i < length, other=length)
+    ends = tl.load(row_ends + i, mask=i < length, other=0)
     if pdl:
         gdc_wait()
-    line = qkv + row.to(tl.int64) * length * 3 * inner + head * width
+    line = qkv + tl.program_id(1) * width
     here = (i < length)[:, None] & (d < width)[None, :]
-    q = tl.load(line + i[:, None] * 3 * inner + d[None, :], mask=here, other=0.0)
-    ends = tl.minimum((i // step + 1) * step, held)
-    top = tl.full((bq,), float("-inf"), tl.float32)
+    wide = i.to(tl.int64)[:, None]
+    q = tl.load(line + wide * 3 * inner + d[None, :], mask=here, other=0.0)
+    ends = tl.minimum(starts + ((i - starts) // step + 1) * step, ends)
+    # Finite: a tile of two rows has turns in which some of its queries see nobody.
+    top = tl.full((bq,), -1e30, tl.float32)
     total = tl.zeros((bq,), tl.float32)
     acc = tl.zeros((bq, bd), tl.float32)
-    one_sees = tl.minimum(((begin + bq - 1) // step + 1) * step, held)
-    if begin >= held:  # nobody looks at these
-        one_sees = 0
     keys = line + inner
-    first = 0
+    first, last = tl.min(starts), tl.max(ends)
+    masked_from = first
     if clear:
-        first = tl.minimum((begin // step + 1) * step, one_sees) // bk * bk
-        for at in range(0, first, bk):
+        if tl.max(starts) == first:
+            masked_from = first + tl.maximum(tl.min(ends) - first, 0) // bk * bk
+        for at in range(first, masked_from, bk):
             top, total, acc = _turn(
-                q, keys, at, ends, held, top, total, acc, scale, inner, width, False, ieee, bk, bd
+                q,
+                keys,
+                at,
+                starts,
+                ends,
+                last,
+                top,
+                total,
+                acc,
+                scale,
+                inner,
+                width,
+                False,
+                ieee,
+                bk,
+                bd,
             )
-    for at in range(first, one_sees, bk):
+    for at in range(masked_from, last, bk):
         top, total, acc = _turn(
-            q, keys, at, ends, held, top, total, acc, scale, inner, width, True, ieee, bk, bd
+            q,
+            keys,
+            at,
+            starts,
+            ends,
+            last,
+            top,
+            total,
+            acc,
+            scale,
+            inner,
+            width,
+            True,
+            ieee,
+            bk,
+            bd,
         )
     acc /= tl.maximum(total, 1e-30)[:, None]
-    target = out + row.to(tl.int64) * length * inner + head * width
-    tl.store(
-        target + i[:, None] * inner + d[None, :],
-        acc.to(out.dtype.element_ty),
-        mask=here,
-    )
+    target = out + tl.program_id(1) * width
+    tl.store(target + wide * inner + d[None, :], acc.to(out.dtype.element_ty), mask=here)
 
 
-def chunk_attention(
-    qkv: Tensor, lengths: Tensor, chunk: Tensor, heads: int, *, ieee: bool
-) -> Tensor:
-    """qkv [B, T, 3 * heads * D], lengths [B] >= 1 of the rows, chunk [1] (as long as T or longer:
-    all see all) -> [B, T, heads * D], some number behind a row's end. On a GPU a launch of torch's
-    must lie between the writing of lengths or chunk and this."""
-    batch, length, columns = qkv.shape
+def chunk_attention(qkv: Tensor, spans: Spans, chunk: Tensor, heads: int, *, ieee: bool) -> Tensor:
+    """qkv [N, 3 * heads * D] of packed rows, chunk [1] (as long as a row or longer: all see all)
+    -> [N, heads * D], zero behind the last row. On a GPU a launch of torch's must lie between the
+    writing of spans or chunk and this."""
+    length, columns = qkv.shape
     width = columns // (3 * heads)
-    out = torch.empty(batch, length, heads * width, device=qkv.device, dtype=qkv.dtype)
-    bq, bk, warps, stages = tile_for(batch * length, TILES)
+    out = torch.empty(length, heads * width, device=qkv.device, dtype=qkv.dtype)
+    bq, bk, warps, stages = tile_for(length, TILES)
     launch(
         _attend,
-        (triton.cdiv(length, bq), batch, heads),
+        (triton.cdiv(length, bq), heads),
         qkv=qkv,
-        lengths=lengths,
+        row_starts=spans.starts,
+        row_ends=spans.ends,
         chunk=chunk,
         out=out,
         length=length,
         scale=1.0 / (math.sqrt(width) * math.log(2.0)),
         heads=heads,
         width=width,
-        clear=is_large(batch * length),  # with fewer, two loops take longer than one with masks
+        clear=is_large(length),  # with fewer, two loops take longer than one with masks
         ieee=ieee,
         bq=bq,
         bk=bk,

@@ -20,7 +20,6 @@ def _euler(
     rows,
     strides,
     step,
-    batch,
     length,
     guidance,
     mel: tl.constexpr,
@@ -33,20 +32,19 @@ def _euler(
     if pdl:
         gdc_launch_dependents()
         gdc_wait()
-    row = tl.program_id(1)
     t, c = tl.program_id(0) * bt + tl.arange(0, bt)[:, None], tl.arange(0, bc)[None, :]
     inside = (t < length) & (c < mel)
-    frame, free = row * length + t, (batch + row) * length + t
-    slope = tl.load(v + frame * mel + c, mask=inside, other=0.0).to(tl.float32)
+    free = length + t  # the same frame without conditions
+    slope = tl.load(v + t * mel + c, mask=inside, other=0.0).to(tl.float32)
     if guided:
         other = tl.load(v + free * mel + c, mask=inside, other=0.0).to(tl.float32)
         slope = (1.0 + guidance) * slope - guidance * other
-    at = x + (row * mel + c) * length + t
+    at = x + t * mel + c
     moved = tl.load(at, mask=inside, other=0.0)
     moved += tl.load(strides + tl.load(step)) * slope
     tl.store(at, moved, mask=inside)
     rounded = moved.to(rows.dtype.element_ty)
-    tl.store(rows + frame * columns + c, rounded, mask=inside)
+    tl.store(rows + t * columns + c, rounded, mask=inside)
     if guided:
         tl.store(rows + free * columns + c, rounded, mask=inside)
 
@@ -62,24 +60,22 @@ def _count(step, steps, pdl: tl.constexpr):
 def euler(
     v: Tensor, x: Tensor, rows: Tensor, strides: Tensor, step: Tensor, guidance: float
 ) -> None:
-    """Moves x [B, mel, T] in float32 by stride `step` [1] along the velocity v [2B * T, mel], of
-    which the second half is without conditions (no guidance: v [B * T, mel]), and puts it into the
-    first columns of rows [2B, T, columns]. `step` becomes the next one, behind the last the first.
-    """
-    batch, mel, length = x.shape
+    """Moves x [T, mel] in float32 by stride `step` [1] along the velocity v [2T, mel], of which the
+    second half is without conditions (no guidance: v [T, mel]), and puts it into the first columns
+    of rows [2T, columns]. `step` becomes the next one, behind the last the first."""
+    length, mel = x.shape
     launch(
         _euler,
-        (triton.cdiv(length, FRAMES), batch),
+        (triton.cdiv(length, FRAMES),),
         v=v,
         x=x,
         rows=rows,
         strides=strides,
         step=step,
-        batch=batch,
         length=length,
         guidance=guidance,
         mel=mel,
-        columns=rows.shape[2],
+        columns=rows.shape[1],
         guided=guidance > 0,
         bt=FRAMES,
         bc=triton.next_power_of_2(mel),

@@ -1,4 +1,4 @@
-"""A causal convolution over groups of channels, and Mish behind it."""
+"""A causal convolution of packed rows over groups of channels, and Mish behind it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.flow.kernels.linear import Tile, mish, tile_for
+from cosyserve.models.flow.packing import Spans
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.tiles import load_tile, load_vector, times
@@ -22,6 +23,7 @@ def _grouped_conv(
     weight,
     bias,
     residual,
+    row_starts,
     out,
     length,
     channels: tl.constexpr,
@@ -39,19 +41,23 @@ def _grouped_conv(
     if pdl:
         gdc_launch_dependents()
     b = load_vector(bias + group * size, n, size)
+    # Older than the last launch that did not begin early.
+    starts = tl.load(row_starts + t, mask=t < length, other=length)
     if pdl:
         gdc_wait()
-    begin = tl.program_id(2).to(tl.int64) * length * channels + group * size
+    begin = group * size
     matrices = weight + group * taps * size * size
     acc = tl.zeros((bm, bn), tl.float32) + b
     for tap in range(taps):
         at = t + (tap - (taps - 1))
-        inside = ((at >= 0) & (at < length))[:, None] & (n < size)[None, :]
-        x_tile = tl.load(x + begin + at[:, None] * channels + n[None, :], mask=inside, other=0.0)
+        inside = ((at >= starts) & (at < length))[:, None] & (n < size)[None, :]
+        x_tile = tl.load(
+            x + begin + at.to(tl.int64)[:, None] * channels + n[None, :], mask=inside, other=0.0
+        )
         w = load_tile(matrices + tap * size * size, n, n, size, size, size)
         acc = times(x_tile, w, acc, ieee)
     y = mish(acc)
-    at = begin + t[:, None] * channels + n[None, :]
+    at = begin + t.to(tl.int64)[:, None] * channels + n[None, :]
     written = (t < length)[:, None] & (n < size)[None, :]
     if adds:
         y += tl.load(residual + at, mask=written, other=0.0).to(tl.float32)
@@ -59,21 +65,23 @@ def _grouped_conv(
 
 
 def grouped_conv(
-    x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, *, ieee: bool
+    x: Tensor, spans: Spans, weight: Tensor, bias: Tensor, residual: Tensor | None, *, ieee: bool
 ) -> Tensor:
-    """residual + mish(convolution): x, residual [B, T, C], weight [groups, taps, C / groups,
-    C / groups] -> [B, T, C]."""
-    batch, length, channels = x.shape
+    """residual + mish(convolution): x, residual [T, C] of packed rows, weight [groups, taps,
+    C / groups, C / groups] -> [T, C]. On a GPU a launch of torch's must lie between the writing of
+    spans and this."""
+    length, channels = x.shape
     groups, taps, size, _ = weight.shape
     out = torch.empty_like(x)
-    bm, _, warps, stages = tile_for(batch * length, TILES)
+    bm, _, warps, stages = tile_for(length, TILES)
     launch(
         _grouped_conv,
-        (triton.cdiv(length, bm), groups, batch),
+        (triton.cdiv(length, bm), groups),
         x=x,
         weight=weight,
         bias=bias,
         residual=x if residual is None else residual,
+        row_starts=spans.starts,
         out=out,
         length=length,
         channels=channels,

@@ -1,4 +1,5 @@
-"""Turns the channels of the first head by their frame's position, where they stand."""
+"""Turns the channels of the first head by their frame's position in its row, where they
+stand."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from cosyserve.models.flow.packing import Spans
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
 
@@ -18,6 +20,7 @@ def _rotate_first_head(
     qkv,
     cos,
     sin,
+    row_starts,
     length,
     inner: tl.constexpr,
     pairs: tl.constexpr,
@@ -30,29 +33,34 @@ def _rotate_first_head(
     inside = (t < length) & (pair < pairs)
     if pdl:
         gdc_launch_dependents()
-    c = tl.load(cos + t * pairs + pair, mask=inside, other=1.0)
-    s = tl.load(sin + t * pairs + pair, mask=inside, other=0.0)
+    # Older than the last launch that did not begin early.
+    at = t - tl.load(row_starts + t, mask=t < length, other=length)
+    inside = inside & (at >= 0)
+    c = tl.load(cos + at * pairs + pair, mask=inside, other=1.0)
+    s = tl.load(sin + at * pairs + pair, mask=inside, other=0.0)
     if pdl:
         gdc_wait()
-    frame = tl.program_id(1).to(tl.int64) * length + t
     for part in tl.static_range(2):  # queries, then keys
-        at = qkv + frame * 3 * inner + part * inner + 2 * pair
-        even = tl.load(at, mask=inside, other=0.0).to(tl.float32)
-        odd = tl.load(at + 1, mask=inside, other=0.0).to(tl.float32)
-        tl.store(at, (even * c - odd * s).to(qkv.dtype.element_ty), mask=inside)
-        tl.store(at + 1, (odd * c + even * s).to(qkv.dtype.element_ty), mask=inside)
+        where = qkv + t.to(tl.int64) * 3 * inner + part * inner + 2 * pair
+        even = tl.load(where, mask=inside, other=0.0).to(tl.float32)
+        odd = tl.load(where + 1, mask=inside, other=0.0).to(tl.float32)
+        tl.store(where, (even * c - odd * s).to(qkv.dtype.element_ty), mask=inside)
+        tl.store(where + 1, (odd * c + even * s).to(qkv.dtype.element_ty), mask=inside)
 
 
-def rotate_first_head(qkv: Tensor, rotary: tuple[Tensor, Tensor]) -> None:
-    """qkv [B, T, 3 * heads * D], cosines and sines [T or more, D / 2] float32 of all positions."""
-    batch, length, columns = qkv.shape
+def rotate_first_head(qkv: Tensor, spans: Spans, rotary: tuple[Tensor, Tensor]) -> None:
+    """qkv [T, 3 * heads * D] of packed rows, cosines and sines [longest row or more, D / 2] float32
+    of all positions. On a GPU a launch of torch's must lie between the writing of spans and this.
+    """
+    length, columns = qkv.shape
     cos, sin = rotary
     launch(
         _rotate_first_head,
-        (triton.cdiv(length, FRAMES), batch),
+        (triton.cdiv(length, FRAMES),),
         qkv=qkv,
         cos=cos,
         sin=sin,
+        row_starts=spans.starts,
         length=length,
         inner=columns // 3,
         pairs=cos.shape[1],

@@ -1,0 +1,53 @@
+"""Rows of different lengths one behind another, without anything between them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Spans(NamedTuple):
+    """Of each position, where its row begins and where it ends: [N] int32. Behind the last row,
+    positions begin at N and end at 0: they see nobody, and nobody sees them."""
+
+    starts: Tensor
+    ends: Tensor
+
+    def positions(self) -> Tensor:
+        """Of each in its own row [N]; 0 behind the last row."""
+        at = torch.arange(len(self.starts), device=self.starts.device)
+        return (at - self.starts).clamp_(min=0)
+
+    def repeated(self, times: int) -> Spans:
+        """Where every position becomes so many: [times * N]."""
+        return Spans(*(times * part.repeat_interleave(times) for part in self))
+
+    def again(self) -> Spans:
+        """The same rows once more, behind them: [2N]."""
+        size = len(self.starts)
+        starts, ends = self
+        blank = starts == size
+        starts = torch.cat((torch.where(blank, 2 * size, starts), starts + size))
+        return Spans(starts, torch.cat((ends, torch.where(blank, 0, ends + size))))
+
+
+class PackedTokens(NamedTuple):
+    """What an encoder is given of packed rows: S tokens, of which T become frames."""
+
+    embedded: Tensor  # [S, D]
+    given: Tensor  # [S] bool: the others are as zero
+    seen: Tensor  # [T, lookahead + 1]: the tokens that each looks at, itself first
+    spans: Spans  # [T]
+
+
+def pack(counts: Tensor, size: int) -> tuple[Spans, Tensor]:
+    """Rows of so many positions, counts [R] (0: no row) -> the spans of `size` positions, and the
+    row of each [size]; behind the last row, any."""
+    ends = counts.cumsum(0)
+    at = torch.arange(size, device=counts.device)
+    row = torch.searchsorted(ends, at, right=True).clamp_(max=len(counts) - 1)
+    blank = at >= ends[-1]
+    starts = torch.where(blank, size, (ends - counts)[row])
+    return Spans(starts.int(), torch.where(blank, 0, ends[row]).int()), row

@@ -1,0 +1,36 @@
+"""Packed rows for tests of kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from cosyserve.models.flow.packing import Spans, pack
+
+BLANK = 7  # positions behind the last row
+R = TypeVar("R")
+
+
+def packed(rows: Sequence[Tensor]) -> tuple[Tensor, Spans]:
+    """Rows [n, C] one behind another, and something behind them."""
+    counts = torch.tensor([len(row) for row in rows] + [0], device=rows[0].device)
+    together = torch.cat([*rows, torch.randn_like(rows[0][:1]).expand(BLANK, -1)])
+    return together, pack(counts, len(together))[0]
+
+
+def unpacked(together: Tensor, rows: Sequence[Tensor], times: int = 1) -> list[Tensor]:
+    """The rows again, each `times` as long."""
+    return list(together.split([times * len(row) for row in rows] + [times * BLANK])[:-1])
+
+
+def finished(launches: Generator[None, None, R]) -> R:
+    """What comes of all of them."""
+    while True:
+        try:
+            next(launches)
+        except StopIteration as end:
+            result: R = end.value
+            return result

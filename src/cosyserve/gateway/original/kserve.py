@@ -30,7 +30,8 @@ from cosyserve.voices.enroll import check_recording
 from cosyserve.voices.learned import LearnedVoices
 from cosyserve.voices.store import DEFAULT
 
-MODELS = frozenset({"cosyvoice2", "cosyvoice2_dit"})  # the original's names for its speech models
+# The original's names for its speech models.
+MODELS = frozenset({"cosyvoice2", "cosyvoice2_dit", "cosyvoice3"})
 InputName = Literal[
     "reference_wav", "reference_wav_len", "reference_text", "target_text", "voice_id"
 ]

@@ -22,6 +22,8 @@ from xdist.scheduler import LoadFileScheduling
 
 from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
+from cosyserve.checkpoints.published import read
+from cosyserve.checkpoints.published.lm_forms import write_lm
 from cosyserve.contracts import Recording, Voice
 from cosyserve.voices.enroll import enroll
 from tests import proven_kernels, published
@@ -167,6 +169,16 @@ def cosyvoice3_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hugging_face_lm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published") / "lm"
     published.write_hugging_face_lm(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hugging_face_lm3_folder(
+    tmp_path_factory: pytest.TempPathFactory, cosyvoice3_folder: Path
+) -> Path:
+    """CosyVoice3's LM."""
+    folder = tmp_path_factory.mktemp("published") / "lm3"
+    write_lm(read(cosyvoice3_folder, ("lm",)), "hf", folder, "cosyvoice3")
     return folder
 
 

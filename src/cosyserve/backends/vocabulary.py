@@ -36,16 +36,22 @@ class Vocabulary:
         return self.ends.start + self._ids.eos
 
     @property
+    def stops(self) -> range:
+        """Ends that the speech of a whole text may have; others are never drawn."""
+        return self.ends if self.kind == "cosyvoice3" else range(self.end, self.end + 1)
+
+    @property
+    def numbered(self) -> int:
+        """How many names <|s_0|>, <|s_1|>, … there are: CosyVoice3's ends have such, too."""
+        return self.speech + (len(self.ends) if self.kind == "cosyvoice3" else 0)
+
+    @property
     def start(self) -> int:
         return self.ends.start + self._ids.sos
 
     @property
     def task(self) -> int:
         return self.ends.start + self._ids.task
-
-    @property
-    def _ids(self) -> ControlIds:
-        return CONTROL_IDS[self.kind]
 
     def prompt(self, request: LMRequest) -> list[int]:
         """The prompt of a request: start, text, task, speech."""
@@ -79,3 +85,11 @@ class Vocabulary:
             if not self.text <= number < self.ends.start:
                 raise LLMServerError(f"the LLM drew the id {number}, which is no speech token")
         return tuple(number - self.text for number in drawn)
+
+    @property
+    def _ids(self) -> ControlIds:
+        return CONTROL_IDS[self.kind]
+
+
+COSYVOICE2 = Vocabulary()
+COSYVOICE3 = Vocabulary(text=151_924, kind="cosyvoice3")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from cosyserve.backends import vocabulary
 from cosyserve.backends.vocabulary import Vocabulary
 from cosyserve.errors import InputError
 
@@ -32,8 +33,8 @@ class TritonVocabulary:
         return tuple(number - first for number in ids)
 
 
-COSYVOICE2 = TritonVocabulary(Vocabulary(), first=151_663)
-COSYVOICE3 = TritonVocabulary(Vocabulary(text=151_924, kind="cosyvoice3"), first=0)
+COSYVOICE2 = TritonVocabulary(vocabulary.COSYVOICE2, first=vocabulary.COSYVOICE2.text)
+COSYVOICE3 = TritonVocabulary(vocabulary.COSYVOICE3, first=0)
 
 
 def vocabulary_of(family: str) -> TritonVocabulary:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,25 @@ def pair_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_device_has_a_worker() -> None:
     assert devices(Settings.read()) == [("auto", ())]
     assert devices(Settings.read(), "cpu", "cuda:1") == [("cpu", ()), ("cuda:1", ())]
+
+
+def test_every_model_has_its_workers() -> None:
+    options = worker_options(Settings.read(model="a, b,a"), ["cpu", "cuda"])
+    found = [(option.model, option.device) for option in options]
+    assert found == [("a", "cpu"), ("a", "cuda"), ("b", "cpu"), ("b", "cuda")]
+    pools = server.Pools(options)
+    assert [len(pool.workers) for pool in pools.pools] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"triton": True}, {"engine": "triton://here:8001"}, {"llm_url": "http://localhost:8000/v1"}],
+)
+def test_several_models_are_for_workers_here(given: dict[str, Any], tmp_path: Path) -> None:
+    triton = bool(given.pop("triton", False))
+    settings = Settings.read(model="test,nano", voice_store=str(tmp_path), **given)
+    with pytest.raises(InputError, match="several models are for workers"):
+        server.serve(settings, triton=triton)
 
 
 def test_two_devices_for_one_model() -> None:

@@ -20,7 +20,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from cosyserve.checkpoints.load import load_model
+from cosyserve.checkpoints.load import load_folder, load_model
 from cosyserve.checkpoints.model import Model
 from cosyserve.checkpoints.published import read
 from cosyserve.checkpoints.published.lm_forms import write_lm
@@ -149,6 +149,23 @@ def voice(model: Model) -> Voice:
     """Learned from 87 tokens of noise."""
     noise = np.random.default_rng(0).standard_normal(87 * 960).astype(np.float32)
     return enroll(model, Recording(0.1 * noise, 24_000, "A few words.", name="noise"))
+
+
+@pytest.fixture(scope="session", params=["test", "cosyvoice3"])
+def either_model(request: pytest.FixtureRequest) -> Model:
+    """The test model, which is of CosyVoice2's kind, and a tiny CosyVoice3, for tests in whose
+    subject the families differ."""
+    if request.param == "test":
+        model: Model = request.getfixturevalue("model")
+        return model
+    return load_folder(request.getfixturevalue("cosyvoice3_folder"))
+
+
+@pytest.fixture(scope="session")
+def either_voice(either_model: Model) -> Voice:
+    """The voice of `either_model`: the recording is that of `voice`."""
+    noise = np.random.default_rng(0).standard_normal(87 * 960).astype(np.float32)
+    return enroll(either_model, Recording(0.1 * noise, 24_000, "A few words.", name="noise"))
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ import pytest
 
 from cosyserve import server
 from cosyserve.backends.llm_server import LLMServer
-from cosyserve.contracts import LLMSampling
+from cosyserve.contracts import LLMSampling, ModelInfo
 from cosyserve.deploy.triton_here import settings_here
 from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.errors import InputError
+from cosyserve.gateway.policy import Policy
 from cosyserve.server import worker_options
 from cosyserve.settings import Settings
 
@@ -42,6 +45,32 @@ def test_every_model_has_its_workers() -> None:
     assert found == [("a", "cpu"), ("a", "cuda"), ("b", "cpu"), ("b", "cuda")]
     pools = server.Pools(options)
     assert [len(pool.workers) for pool in pools.pools] == [2, 2]
+
+
+class NamedWorker:
+    """Its model has the name that lies in the folder."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self.options, self.started = options, False
+
+    async def start(self) -> None:
+        self.started = True
+
+    @property
+    def model(self) -> ModelInfo:
+        return ModelInfo(Path(self.options.model).name, "cosyvoice2", "", True, {})
+
+
+def test_models_start_together_and_have_different_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "WorkerEngine", NamedWorker)
+    pools = server.Pools(worker_options(Settings.read(model="a,/models/b"), ["cpu", "cuda"]))
+    asyncio.run(pools.start())
+    assert all(worker.started for pool in pools.pools for worker in pool.workers)
+    assert pools.names == ["a", "b"]
+    assert pools.named("/models/b", Policy()) is pools.pools[1]
+    same = server.Pools(worker_options(Settings.read(model="/one/a,/two/a"), ["cpu"]))
+    with pytest.raises(InputError, match="two models are named 'a'"):
+        asyncio.run(same.start())
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,10 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from cosyserve.checkpoints.load import load_model
+from cosyserve.checkpoints.load import load_folder, load_model
 from cosyserve.checkpoints.model import Model
+from cosyserve.checkpoints.published import read
+from cosyserve.checkpoints.published.lm_forms import write_lm
 from cosyserve.contracts import Recording, Voice
 from cosyserve.voices.enroll import enroll
 from tests import proven_kernels, published
@@ -150,6 +152,23 @@ def voice(model: Model) -> Voice:
     return enroll(model, Recording(0.1 * noise, 24_000, "A few words.", name="noise"))
 
 
+@pytest.fixture(scope="session", params=["test", "cosyvoice3"])
+def either_model(request: pytest.FixtureRequest) -> Model:
+    """The test model, which is of CosyVoice2's kind, and a tiny CosyVoice3, for tests in whose
+    subject the families differ."""
+    if request.param == "test":
+        model: Model = request.getfixturevalue("model")
+        return model
+    return load_folder(request.getfixturevalue("cosyvoice3_folder"))
+
+
+@pytest.fixture(scope="session")
+def either_voice(either_model: Model) -> Voice:
+    """The voice of `either_model`: the recording is that of `voice`."""
+    noise = np.random.default_rng(0).standard_normal(87 * 960).astype(np.float32)
+    return enroll(either_model, Recording(0.1 * noise, 24_000, "A few words.", name="noise"))
+
+
 @pytest.fixture(scope="session")
 def cosyvoice2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published") / "cosyvoice2"
@@ -168,6 +187,16 @@ def cosyvoice3_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hugging_face_lm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published") / "lm"
     published.write_hugging_face_lm(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hugging_face_lm3_folder(
+    tmp_path_factory: pytest.TempPathFactory, cosyvoice3_folder: Path
+) -> Path:
+    """CosyVoice3's LM."""
+    folder = tmp_path_factory.mktemp("published") / "lm3"
+    write_lm(read(cosyvoice3_folder, ("lm",)), "hf", folder, "cosyvoice3")
     return folder
 
 

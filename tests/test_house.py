@@ -41,6 +41,7 @@ WINGS = {
         {"connection"},
         {"speech"},
         {"voices", "status", "page"},
+        {"models"},
         {"limits", "policy"},
         {"telemetry", "keys"},
         {"listening"},

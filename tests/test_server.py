@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cosyserve import server
 from cosyserve.backends.llm_server import LLMServer
-from cosyserve.contracts import LLMSampling
+from cosyserve.contracts import LLMSampling, ModelInfo
 from cosyserve.deploy.triton_here import settings_here
 from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.errors import InputError
+from cosyserve.gateway.policy import Policy
 from cosyserve.server import worker_options
 from cosyserve.settings import Settings
 
@@ -33,6 +37,51 @@ def pair_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_device_has_a_worker() -> None:
     assert devices(Settings.read()) == [("auto", ())]
     assert devices(Settings.read(), "cpu", "cuda:1") == [("cpu", ()), ("cuda:1", ())]
+
+
+def test_every_model_has_its_workers() -> None:
+    options = worker_options(Settings.read(model="a, b,a"), ["cpu", "cuda"])
+    found = [(option.model, option.device) for option in options]
+    assert found == [("a", "cpu"), ("a", "cuda"), ("b", "cpu"), ("b", "cuda")]
+    pools = server.Pools(options)
+    assert [len(pool.workers) for pool in pools.pools] == [2, 2]
+
+
+class NamedWorker:
+    """Its model has the name that lies in the folder."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self.options, self.started = options, False
+
+    async def start(self) -> None:
+        self.started = True
+
+    @property
+    def model(self) -> ModelInfo:
+        return ModelInfo(Path(self.options.model).name, "cosyvoice2", "", True, {})
+
+
+def test_models_start_together_and_have_different_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "WorkerEngine", NamedWorker)
+    pools = server.Pools(worker_options(Settings.read(model="a,/models/b"), ["cpu", "cuda"]))
+    asyncio.run(pools.start())
+    assert all(worker.started for pool in pools.pools for worker in pool.workers)
+    assert pools.names == ["a", "b"]
+    assert pools.named("/models/b", Policy()) is pools.pools[1]
+    same = server.Pools(worker_options(Settings.read(model="/one/a,/two/a"), ["cpu"]))
+    with pytest.raises(InputError, match="two models are named 'a'"):
+        asyncio.run(same.start())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"triton": True}, {"engine": "triton://here:8001"}, {"llm_url": "http://localhost:8000/v1"}],
+)
+def test_several_models_are_for_workers_here(given: dict[str, Any], tmp_path: Path) -> None:
+    triton = bool(given.pop("triton", False))
+    settings = Settings.read(model="test,nano", voice_store=str(tmp_path), **given)
+    with pytest.raises(InputError, match="several models are for workers"):
+        server.serve(settings, triton=triton)
 
 
 def test_two_devices_for_one_model() -> None:

@@ -23,6 +23,7 @@ from cosyserve.engine.workers.pool import WorkerPool
 from cosyserve.errors import InputError
 from cosyserve.gateway.doors import Doors
 from cosyserve.gateway.limits import Limits
+from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.serve import configure_logging
 from cosyserve.gateway.serve import serve as serve_http
@@ -75,14 +76,14 @@ def serve(
 
 
 def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOptions]:
-    """The options of each worker on this machine."""
+    """The options of each worker on this machine, model after model."""
     lm_device, token2wav_devices = _split_devices(settings, devices)
     llm = llm_server(settings)
     if llm and lm_device:
         raise InputError("with --llm-url the LM runs elsewhere: give --device, and no --lm-device")
     return [
         WorkerOptions(
-            model=settings.model,
+            model=model,
             device=device,
             dtype=settings.dtype,
             lm_file=settings.lm,
@@ -96,6 +97,7 @@ def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOpt
             token2wav_devices=token2wav_devices,
             llm=llm,
         )
+        for model in settings.models
         for device in devices or [lm_device or settings.device]
     ]
 
@@ -140,6 +142,11 @@ def _check_engine(
 ) -> None:
     if triton_settings and not triton:
         raise InputError("--set is for --triton")
+    if len(settings.models) > 1 and (triton or settings.engine or settings.llm_url):
+        raise InputError(
+            "several models are for workers on this machine: give one --model, or leave out "
+            "--triton, --engine and --llm-url"
+        )
     if settings.engine == RAY:
         if triton or len(devices) > 1:
             raise InputError(
@@ -173,11 +180,27 @@ def _address(
         yield address
 
 
+class Pools(Models):
+    """A pool of workers for each model."""
+
+    def __init__(self, workers: Sequence[WorkerOptions]) -> None:
+        models = list(dict.fromkeys(options.model for options in workers))
+        self.pools = [
+            WorkerPool(WorkerEngine(options) for options in workers if options.model == model)
+            for model in models
+        ]
+        super().__init__(self.pools, models)
+
+    async def start(self) -> None:
+        await asyncio.gather(*(pool.start() for pool in self.pools))
+        self.check_names()
+
+
 def _engine(
     workers: Sequence[WorkerOptions], address: str, settings: Settings
-) -> WorkerPool[WorkerEngine] | TritonEngine | RayEngine:
+) -> Pools | TritonEngine | RayEngine:
     if not address:
-        return WorkerPool(WorkerEngine(options) for options in workers)
+        return Pools(workers)
     if address == RAY:
         return _ray_engine(workers[0], settings)
     from cosyserve.triton.engine import TritonEngine

@@ -52,7 +52,8 @@ class Settings(BaseSettings):
 
     model: str = "nano"
     """The model: a folder, `nano` (small, English, in the package) or `test` (random weights, not
-    speech)."""
+    speech). A server may have several, separated by commas; a request that names none gets the
+    first."""
     home: Path = Path.home() / ".cosyserve"
     """The folder that keeps voices and downloaded models."""
     voice_store: str = ""
@@ -208,6 +209,12 @@ class Settings(BaseSettings):
         if budget and not GPU_MEMORY.fullmatch(budget):
             raise ValueError("give a share of the GPU (0.5) or GiB (12GiB)")
         return budget
+
+    @property
+    def models(self) -> list[str]:
+        """The models of a server."""
+        names = (name.strip() for name in self.model.split(","))
+        return list(dict.fromkeys(filter(None, names))) or [self.model]
 
     @property
     def voices(self) -> str:

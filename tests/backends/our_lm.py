@@ -13,7 +13,7 @@ from cosyserve.backends.token_text import TokenReader, to_text
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Sampling
 from cosyserve.engine.split.lm_service import LMService
-from cosyserve.triton import vocabulary
+from cosyserve.triton.vocabulary import vocabulary_of
 from tests.backends.llm_server import LLMServer, serving
 
 PROMPT = re.compile(r"<\|sos\|>(.*)<\|task_id\|>(.*)", re.DOTALL)
@@ -22,19 +22,19 @@ PROMPT = re.compile(r"<\|sos\|>(.*)<\|task_id\|>(.*)", re.DOTALL)
 @contextmanager
 def serving_lm(model: Model) -> Iterator[LLMServer]:
     lm, tokenizer = model.need_lm()
-    alone = LMService(lm)
+    alone, vocabulary = LMService(lm), vocabulary_of(model.config.family).lm
 
     def prompt(body: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """As a server tokenises it, chat template included."""
         given = body.get("prompt")
         if isinstance(given, list):
-            return vocabulary.parse_prompt(given)
+            return vocabulary.parse(given)
         if "messages" in body:
             user, *assistant = (message["content"] for message in body["messages"])
             given = f"<|sos|>{user}<|task_id|>{''.join(assistant)}"
         parts = PROMPT.fullmatch(given or "")
         assert parts
-        speech = TokenReader(vocabulary.SPEECH_TOKENS).read(parts[2])
+        speech = TokenReader(vocabulary.speech).read(parts[2])
         return tuple(tokenizer.encode(parts[1])), tuple(speech)
 
     async def speak(body: dict[str, Any]) -> AsyncIterator[str]:

@@ -15,22 +15,30 @@ from cosyserve.backends.protocols import LMBackend, LMRequest
 from cosyserve.checkpoints.load import load_folder
 from cosyserve.contracts import Sampling
 from cosyserve.engine.split.lm_backends import open_lm
+from cosyserve.engine.split.silences import ShortSilences
 from cosyserve.models.lm.lm import SpeechLM
 
 TEXT, SPEECH = (5, 77, 300, 12, 9), (11, 222, 3333)
 NEARLY_GREEDY = Sampling(top_p=0.01, top_k=1)
 
 
+@pytest.fixture(scope="module", params=["hugging_face_lm_folder", "hugging_face_lm3_folder"])
+def folder(request: pytest.FixtureRequest) -> Path:
+    found: Path = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.fixture(scope="module")
-def theirs(hugging_face_lm_folder: Path) -> HuggingFaceLM:
-    lm = open_lm("hf", hugging_face_lm_folder, device="cpu", dtype="float32", slots=4)
+def theirs(folder: Path) -> HuggingFaceLM:
+    lm = open_lm("hf", folder, device="cpu", dtype="float32", slots=4)
+    lm = lm.lm if isinstance(lm, ShortSilences) else lm
     assert isinstance(lm, HuggingFaceLM)
     return lm
 
 
 @pytest.fixture(scope="module")
-def ours(hugging_face_lm_folder: Path) -> SpeechLM:
-    return load_folder(hugging_face_lm_folder, dtype=torch.float32).need_lm()[0]
+def ours(folder: Path) -> SpeechLM:
+    return load_folder(folder, dtype=torch.float32).need_lm()[0]
 
 
 async def drawn(lm: LMBackend, requests: Sequence[LMRequest]) -> list[tuple[list[int], str | None]]:
@@ -63,9 +71,7 @@ def test_the_logits_are_ours_however_long_a_neighbour_is(
 
 
 @pytest.mark.parametrize("sampling", [None, NEARLY_GREEDY, Sampling(0.9, 40, window=20)])
-def test_the_draws_are_ours(
-    theirs: HuggingFaceLM, hugging_face_lm_folder: Path, sampling: Sampling | None
-) -> None:
+def test_the_draws_are_ours(theirs: HuggingFaceLM, folder: Path, sampling: Sampling | None) -> None:
     requests = [
         LMRequest(TEXT[:3], SPEECH, 4, 60, seed=1, sampling=sampling),
         LMRequest(TEXT, (), 30, 30, seed=2, sampling=sampling),
@@ -73,7 +79,7 @@ def test_the_draws_are_ours(
     ]
 
     async def both() -> None:
-        ours = open_lm("ours", hugging_face_lm_folder, device="cpu", dtype="float32")
+        ours = open_lm("ours", folder, device="cpu", dtype="float32")
         expected = await drawn(ours, requests)
         await ours.close()
         assert await drawn(theirs, requests) == expected

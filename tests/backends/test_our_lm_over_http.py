@@ -9,19 +9,28 @@ from typing import Any
 import pytest
 
 from cosyserve.backends.llm_server import LLMServer
-from cosyserve.backends.openai_llm import OpenAILLM
 from cosyserve.backends.protocols import LMBackend, LMRequest
+from cosyserve.checkpoints.load import load_folder
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import LLMSampling
+from cosyserve.engine.split.lm_backends import open_llm_server
 from cosyserve.engine.split.lm_service import LMService
 from tests.backends.our_lm import serving_lm
 
 SPEECH = (11, 222, 3333)
 
 
+@pytest.fixture(scope="module", params=["test", "cosyvoice3"])
+def family(request: pytest.FixtureRequest) -> Model:
+    if request.param == "test":
+        model: Model = request.getfixturevalue("model")
+        return model
+    return load_folder(request.getfixturevalue("cosyvoice3_folder"))
+
+
 @pytest.fixture(scope="module")
-def url(model: Model) -> Iterator[str]:
-    with serving_lm(model) as server:
+def url(family: Model) -> Iterator[str]:
+    with serving_lm(family) as server:
         yield server.url
 
 
@@ -37,8 +46,8 @@ async def drawn(lm: LMBackend, requests: list[LMRequest]) -> list[tuple[list[int
 
 
 @pytest.mark.parametrize("prompt", ["ids", "text", "chat"])
-def test_the_tokens_are_the_engines(model: Model, url: str, prompt: Any) -> None:
-    lm, tokenizer = model.need_lm()
+def test_the_tokens_are_the_engines(family: Model, url: str, prompt: Any) -> None:
+    lm, tokenizer = family.need_lm()
     text = tuple(tokenizer.encode("What I say. The quick brown fox."))
     requests = [
         LMRequest(text, speech, min_tokens=40, max_tokens=most, seed=seed)
@@ -47,7 +56,6 @@ def test_the_tokens_are_the_engines(model: Model, url: str, prompt: Any) -> None
     server = LLMServer(url, "test", prompt=prompt, sampling=LLMSampling(top_p=0.8, top_k=25))
     expected = asyncio.run(drawn(LMService(lm), requests))
 
-    client = OpenAILLM(server, lambda ids: tokenizer.decode(ids, skip_special=False))
-    assert asyncio.run(drawn(client, requests)) == expected
+    assert asyncio.run(drawn(open_llm_server(server, family), requests)) == expected
     assert all(len(tokens) >= 40 for tokens, _ in expected)
     assert [finish for _, finish in expected] == ["stop", "stop", "length"]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cosyserve.backends.token_text import ENDS, MAX_FOREIGN, TokenReader, to_text
+from cosyserve.backends.vocabulary import COSYVOICE3
 from cosyserve.errors import LLMServerError
 
 
@@ -27,6 +28,15 @@ def test_nothing_counts_after_the_end() -> None:
     reader = TokenReader(6561)
     assert reader.read("<|s_1|><|eos1|><|s_2|>") == [1]
     assert reader.read("<|s_3|> and so on" * 10) == []
+
+
+@pytest.mark.parametrize("end", ["<|s_6565|>", "<|s_6760|>", "<|sos|>", "<|task_id|>", "<|fill|>"])
+def test_cosyvoice3_ends_by_many_names(end: str) -> None:
+    reader = TokenReader(6561, COSYVOICE3.numbered)
+    assert reader.read(f"<|s_6560|>{end}<|s_1|>") == [6560]
+    assert reader.ended
+    with pytest.raises(LLMServerError, match="another model"):
+        TokenReader(6561, COSYVOICE3.numbered).read("<|s_6761|>")
 
 
 def test_blanks_between_tokens_are_no_text() -> None:

@@ -117,7 +117,7 @@ xgrammar_tokenizer_info_path
 
 def rendered(*pairs: str) -> pb.ModelConfig:
     settings = TritonSettings.of(["triton_backend=tensorrtllm", "engine_dir=/engine", *pairs])
-    return models(settings, dit=False)["tensorrt_llm"]
+    return models(settings, "cosyvoice2")["tensorrt_llm"]
 
 
 def parameters(model: pb.ModelConfig) -> dict[str, str]:

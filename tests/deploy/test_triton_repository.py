@@ -33,6 +33,11 @@ ORIGINAL = {
     " streaming BOOL [1], stop BOOL [1] -> output_ids INT32 [-1, -1], sequence_length INT32 [-1]",
 }
 ORIGINAL["cosyvoice2_dit"] = ORIGINAL["cosyvoice2"]
+COSYVOICE3 = {name: ORIGINAL[name] for name in ("audio_tokenizer", "speaker_embedding")} | {
+    "cosyvoice3": ORIGINAL["cosyvoice2"],
+    "token2wav": ORIGINAL["token2wav"].replace("waveform FP32 [-1]", "mel FP32 [80, -1]"),
+    "vocoder": "mel FP32 [80, -1], finalize BOOL [1] -> tts_speech FP32 [-1]",
+}
 TENSOR = re.compile(r"(\w+) (\w+) (\[[^]]*\])")
 
 
@@ -81,15 +86,27 @@ def described(found: object) -> dict[str, tuple[str, str]]:
     }
 
 
-@pytest.mark.parametrize("kind", ["unet", "dit"])
-def test_the_originals_tensors_are_all_there(tmp_path: Path, kind: str, dit_folder: Path) -> None:
-    models = rendered(tmp_path, model="test" if kind == "unet" else str(dit_folder))
-    expected = {name for name in ORIGINAL if name.endswith("_dit") == (kind == "dit")}
+@pytest.fixture(scope="module")
+def native3_folder(tmp_path_factory: pytest.TempPathFactory, cosyvoice3_folder: Path) -> Path:
+    out = tmp_path_factory.mktemp("cosyvoice3") / "native"
+    prepare([str(cosyvoice3_folder)], out, None, progress=False)
+    return out
+
+
+@pytest.mark.parametrize("kind", ["unet", "dit", "cosyvoice3"])
+def test_the_originals_tensors_are_all_there(
+    tmp_path: Path, kind: str, dit_folder: Path, native3_folder: Path
+) -> None:
+    folders = {"unet": "test", "dit": str(dit_folder), "cosyvoice3": str(native3_folder)}
+    models = rendered(tmp_path, model=folders[kind])
+    original = COSYVOICE3 if kind == "cosyvoice3" else ORIGINAL
+    expected = {name for name in original if name.endswith("_dit") == (kind == "dit")}
     shared = {"audio_tokenizer", "speaker_embedding", "tensorrt_llm"}
-    suffix = "_dit" if kind == "dit" else ""
-    assert set(models) == expected | shared | {f"cosyvoice2{suffix}_offline"}
-    for name in set(models) & set(ORIGINAL):
-        inputs, outputs = ORIGINAL[name].split("->")
+    speech = {"unet": "cosyvoice2", "dit": "cosyvoice2_dit"}.get(kind, kind)
+    assert set(models) == expected | shared | {f"{speech}_offline"}
+    assert check(tmp_path / "repository") == []
+    for name in set(models) & set(original):
+        inputs, outputs = original[name].split("->")
         assert tensors(inputs).items() <= described(models[name].input).items(), name
         assert tensors(outputs).items() <= described(models[name].output).items(), name
         added = described(models[name].input).keys() - tensors(inputs).keys()
@@ -175,10 +192,9 @@ def test_what_can_not_be_rendered_leaves_nothing(tmp_path: Path, cosyvoice2_fold
         render(TritonSettings(model_dir="test"), tmp_path / "repository")
 
 
-def test_cosyvoice3_is_refused(tmp_path: Path, cosyvoice3_folder: Path) -> None:
-    prepare([str(cosyvoice3_folder)], tmp_path / "native", None, progress=False)
-    with pytest.raises(InputError, match="no Triton repository for CosyVoice3"):
-        render(TritonSettings(model_dir=str(tmp_path / "native")), tmp_path / "repository")
+def test_no_engine_draws_for_cosyvoice3(tmp_path: Path, native3_folder: Path) -> None:
+    with pytest.raises(InputError, match="trtllm-serve and set llm_url"):
+        rendered(tmp_path, "triton_backend=tensorrtllm", "engine_dir=/e", model=str(native3_folder))
 
 
 def replaced(old: str, new: str) -> Callable[[Path], None]:

@@ -16,9 +16,11 @@ from cosyserve.doctor import troubles
 from cosyserve.doctor.engines import engine
 from cosyserve.doctor.first_audio import first_audio
 from cosyserve.doctor.machine import disk, no_gpu, shared_memory
+from cosyserve.doctor.model import model_parts
 from cosyserve.doctor.servers import servers, triton_health
 from cosyserve.doctor.troubles import Trouble
 from cosyserve.triton.process import Ports
+from tests.published import linked
 
 PAGE = Path(__file__).parents[2] / "docs" / "troubleshooting.md"
 NAMED = [value for value in vars(troubles).values() if isinstance(value, Trouble)]
@@ -113,3 +115,13 @@ def test_the_first_audio_now(tmp_path: Path) -> None:
     broken = first_audio(str(tmp_path), "cpu")
     assert broken.good is False
     assert str(tmp_path) in broken.advice
+
+
+def test_a_folder_lacks_the_tokenizer_of_its_family(
+    tmp_path: Path, cosyvoice3_folder: Path
+) -> None:
+    folder = linked(cosyvoice3_folder, tmp_path / "model", ["speech_tokenizer_v3.onnx"])
+    findings = {finding.name: finding for finding in model_parts(str(folder))}
+    assert findings["lm"].good
+    assert not findings["speech_tokenizer"].good
+    assert "speech_tokenizer_v3.onnx" in findings["speech_tokenizer"].advice

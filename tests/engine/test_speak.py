@@ -65,17 +65,21 @@ def test_streamed_speech_is_whole_speech(
     assert np.abs(np.diff(streamed)).max() <= 1.01 * np.abs(np.diff(whole)).max() + 1e-4
 
 
-def test_a_stream_has_the_tokens_and_length_of_the_whole(model: Model, voice: Voice) -> None:
-    whole = chunks(model, TEXT, voice, seed=2)
-    streamed = chunks(model, TEXT, voice, seed=2, stream=True)
+def test_a_stream_has_the_tokens_and_length_of_the_whole(
+    either_model: Model, either_voice: Voice
+) -> None:
+    whole = chunks(either_model, TEXT, either_voice, seed=2)
+    streamed = chunks(either_model, TEXT, either_voice, seed=2, stream=True)
     assert len(whole) == 1
     assert len(streamed) > 2
     assert sum(c.tokens for c in streamed) == whole[0].tokens
     assert len(samples(streamed)) == len(samples(whole)) == 960 * whole[0].tokens
 
 
-def test_chunks_are_in_order_and_the_last_one_ends(model: Model, voice: Voice) -> None:
-    found = chunks(model, TEXT, voice, stream=True)
+def test_chunks_are_in_order_and_the_last_one_ends(
+    either_model: Model, either_voice: Voice
+) -> None:
+    found = chunks(either_model, TEXT, either_voice, stream=True)
     assert [c.index for c in found] == list(range(len(found)))
     starts = np.cumsum([0, *(len(c.samples) for c in found)])[:-1] / 24_000
     assert [c.start for c in found] == pytest.approx(starts.tolist())
@@ -84,18 +88,20 @@ def test_chunks_are_in_order_and_the_last_one_ends(model: Model, voice: Voice) -
     assert found[-1].final
 
 
-def test_the_first_chunk_comes_before_the_rest_is_thought_of(model: Model, voice: Voice) -> None:
-    stream = speak(model, SpeechRequest(TEXT * 3, voice, stream=True))
+def test_the_first_chunk_comes_before_the_rest_is_thought_of(
+    either_model: Model, either_voice: Voice
+) -> None:
+    stream = speak(either_model, SpeechRequest(TEXT * 3, either_voice, stream=True))
     first = next(stream)
     assert first.tokens < 34
     stream.close()
 
 
-def test_every_first_hop_can_be_10_tokens(model: Model, voice: Voice) -> None:
-    short = with_short_first_hop(voice)
+def test_every_first_hop_can_be_10_tokens(either_model: Model, either_voice: Voice) -> None:
+    short = with_short_first_hop(either_voice)
     assert 0 < short.flow_start < 25
-    assert short.content_hash != voice.content_hash
-    assert chunks(model, TEXT, short, stream=True)[0].tokens == 10
+    assert short.content_hash != either_voice.content_hash
+    assert chunks(either_model, TEXT, short, stream=True)[0].tokens == 10
 
 
 SCRIPT = """
@@ -133,33 +139,41 @@ def test_speed_changes_the_length_alone(
     assert len(samples(found)) == 480 * int(2 * tokens / speed)
 
 
-def test_modes_prompt_the_model_differently(model: Model, voice: Voice) -> None:
+def test_modes_prompt_the_model_differently(either_model: Model, either_voice: Voice) -> None:
     spoken = {
-        mode: samples(chunks(model, TEXT, voice, mode=mode, instruction="Speak slowly."))
+        mode: samples(
+            chunks(either_model, TEXT, either_voice, mode=mode, instruction="Speak slowly.")
+        )
         for mode in (Mode.ZERO_SHOT, Mode.CROSS_LINGUAL, Mode.INSTRUCT, Mode.PRESET)
     }
     lengths = {mode: len(wave) for mode, wave in spoken.items()}
     assert len({wave.tobytes() for wave in spoken.values()}) == 4, lengths
 
 
-def test_an_instruction_ends_as_the_model_wants_it(model: Model, voice: Voice) -> None:
+def test_an_instruction_ends_as_the_model_wants_it(
+    either_model: Model, either_voice: Voice
+) -> None:
     options = {"mode": Mode.INSTRUCT, "seed": 4}
-    bare = samples(chunks(model, TEXT, voice, instruction="Slowly.", **options))
-    ended = samples(chunks(model, TEXT, voice, instruction="Slowly.<|endofprompt|>", **options))
+    bare = samples(chunks(either_model, TEXT, either_voice, instruction="Slowly.", **options))
+    ended = samples(
+        chunks(either_model, TEXT, either_voice, instruction="Slowly.<|endofprompt|>", **options)
+    )
     assert np.array_equal(bare, ended)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_conversion_keeps_the_length_of_the_source(
-    model: Model, voice: Voice, stream: bool
+    either_model: Model, either_voice: Voice, stream: bool
 ) -> None:
     source = np.random.default_rng(1).standard_normal(2 * 16_000).astype(np.float32) * 0.1
-    found = chunks(model, "", voice, mode=Mode.CONVERT, source=source, stream=stream)
+    found = chunks(either_model, "", either_voice, mode=Mode.CONVERT, source=source, stream=stream)
     assert len(samples(found)) == 2 * 24_000
     assert found[-1].finish == "stop"
 
 
-def test_text_in_pieces_is_spoken_before_it_has_ended(model: Model, voice: Voice) -> None:
+def test_text_in_pieces_is_spoken_before_it_has_ended(
+    either_model: Model, either_voice: Voice
+) -> None:
     asked = 0
 
     def pieces() -> Iterator[str]:
@@ -168,7 +182,7 @@ def test_text_in_pieces_is_spoken_before_it_has_ended(model: Model, voice: Voice
             asked += 1
             yield word + " "
 
-    stream = speak(model, SpeechRequest(pieces(), voice, stream=True))
+    stream = speak(either_model, SpeechRequest(pieces(), either_voice, stream=True))
     next(stream)
     before = asked
     rest = list(stream)
@@ -176,14 +190,16 @@ def test_text_in_pieces_is_spoken_before_it_has_ended(model: Model, voice: Voice
     assert rest[-1].finish in ("stop", "length")
 
 
-def test_how_text_is_cut_in_pieces_makes_no_difference(model: Model, voice: Voice) -> None:
-    whole = samples(chunks(model, iter([TEXT]), voice, stream=True))
-    letters = samples(chunks(model, iter(TEXT), voice, stream=True))
+def test_how_text_is_cut_in_pieces_makes_no_difference(
+    either_model: Model, either_voice: Voice
+) -> None:
+    whole = samples(chunks(either_model, iter([TEXT]), either_voice, stream=True))
+    letters = samples(chunks(either_model, iter(TEXT), either_voice, stream=True))
     assert np.array_equal(whole, letters)
 
 
-def test_long_text_becomes_several_utterances(model: Model, voice: Voice) -> None:
-    found = chunks(model, TEXT * 8, voice)
+def test_long_text_becomes_several_utterances(either_model: Model, either_voice: Voice) -> None:
+    found = chunks(either_model, TEXT * 8, either_voice)
     assert len(found) > 1
     assert {c.finish for c in found[:-1]} == {None}
 
@@ -218,10 +234,10 @@ def test_bad_requests_say_what_to_change(voice: Voice, options: dict[str, Any], 
     ],
 )
 def test_a_voice_of_another_model_is_refused(
-    model: Model, voice: Voice, other: dict[str, Any]
+    either_model: Model, either_voice: Voice, other: dict[str, Any]
 ) -> None:
     with pytest.raises(VoiceError, match="noise"):
-        chunks(model, TEXT, replace(voice, **other))
+        chunks(either_model, TEXT, replace(either_voice, **other))
 
 
 def test_broken_weights_are_an_error_not_noise(voice: Voice) -> None:

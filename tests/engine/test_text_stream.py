@@ -6,13 +6,13 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from cosyserve.checkpoints.model import assemble
-from cosyserve.checkpoints.testmodel import random_parts
-from cosyserve.contracts import AudioChunk, Engine, Mode, SpeechRequest
+from cosyserve.checkpoints.model import Model
+from cosyserve.contracts import AudioChunk, Engine, Mode, SpeechRequest, Voice
 from cosyserve.engine.in_process import LocalEngine
 from cosyserve.engine.speak import speak
 from cosyserve.engine.workers.client import WorkerEngine
@@ -20,7 +20,15 @@ from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.errors import InputError, WorkerError
 
 WORDS = ["The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog."]
-Story = Callable[[Engine], Awaitable[None]]
+
+
+class Speaker(NamedTuple):
+    engine: Engine
+    model: Model  # that the engine runs
+    voice: Voice
+
+
+Story = Callable[[Speaker], Awaitable[None]]
 
 
 async def pieces(*words: str, after: float = 0.0) -> AsyncIterator[str]:
@@ -29,8 +37,8 @@ async def pieces(*words: str, after: float = 0.0) -> AsyncIterator[str]:
         yield word + " "
 
 
-def request(engine: Engine, text: AsyncIterator[str]) -> SpeechRequest:
-    return SpeechRequest(text, engine.model.voices["default"], Mode.PRESET, seed=3, stream=True)
+def request(speaker: Speaker, text: AsyncIterator[str]) -> SpeechRequest:
+    return SpeechRequest(text, speaker.voice, Mode.PRESET, seed=3, stream=True)
 
 
 async def listen(chunks: AsyncIterator[AudioChunk]) -> list[AudioChunk]:
@@ -43,7 +51,7 @@ async def at_rest(engine: Engine) -> None:
             await asyncio.sleep(0.01)
 
 
-async def spoken_as_it_arrives(engine: Engine) -> None:
+async def spoken_as_it_arrives(speaker: Speaker) -> None:
     sent: list[int] = []
 
     async def slowly() -> AsyncIterator[str]:
@@ -52,7 +60,7 @@ async def spoken_as_it_arrives(engine: Engine) -> None:
             yield word + " "
             await asyncio.sleep(0.02)
 
-    chunks = engine.open(request(engine, slowly()))
+    chunks = speaker.engine.open(request(speaker, slowly()))
     first = await anext(chunks)
     assert len(sent) < 6 * len(WORDS)
     rest = await listen(chunks)
@@ -61,16 +69,15 @@ async def spoken_as_it_arrives(engine: Engine) -> None:
     assert first.index == 0
 
 
-async def is_what_one_hears_alone(engine: Engine) -> None:
-    model = assemble(random_parts())
+async def is_what_one_hears_alone(speaker: Speaker) -> None:
     whole = (word + " " for word in WORDS)
-    asked = SpeechRequest(whole, engine.model.voices["default"], Mode.PRESET, seed=3, stream=True)
-    alone = np.concatenate([chunk.samples for chunk in speak(model, asked)])
-    heard = await listen(engine.open(request(engine, pieces(*WORDS))))
+    asked = SpeechRequest(whole, speaker.voice, Mode.PRESET, seed=3, stream=True)
+    alone = np.concatenate([chunk.samples for chunk in speak(speaker.model, asked)])
+    heard = await listen(speaker.engine.open(request(speaker, pieces(*WORDS))))
     np.testing.assert_allclose(np.concatenate([chunk.samples for chunk in heard]), alone, atol=1e-3)
 
 
-async def ends_when_its_listener_leaves(engine: Engine) -> None:
+async def ends_when_its_listener_leaves(speaker: Speaker) -> None:
     closed = asyncio.Event()
 
     async def silent() -> AsyncIterator[str]:
@@ -80,42 +87,42 @@ async def ends_when_its_listener_leaves(engine: Engine) -> None:
         finally:
             closed.set()
 
-    chunks = engine.open(request(engine, silent()))
+    chunks = speaker.engine.open(request(speaker, silent()))
     task = asyncio.create_task(anext(chunks))
     await asyncio.sleep(0.2)
     task.cancel()
     await asyncio.wait([task])
     await chunks.aclose()
     assert closed.is_set()
-    await at_rest(engine)
+    await at_rest(speaker.engine)
 
 
-async def tells_what_its_producer_raises(engine: Engine) -> None:
+async def tells_what_its_producer_raises(speaker: Speaker) -> None:
     async def broken() -> AsyncIterator[str]:
         yield "One "
         raise KeyError("the producer's own")
 
     with pytest.raises(KeyError, match="producer's own"):
-        await listen(engine.open(request(engine, broken())))
-    await at_rest(engine)
+        await listen(speaker.engine.open(request(speaker, broken())))
+    await at_rest(speaker.engine)
 
 
-async def may_be_nothing(engine: Engine) -> None:
-    chunks = await listen(engine.open(request(engine, pieces())))
+async def may_be_nothing(speaker: Speaker) -> None:
+    chunks = await listen(speaker.engine.open(request(speaker, pieces())))
     assert chunks[-1].finish in ("stop", "length")
-    await at_rest(engine)
+    await at_rest(speaker.engine)
 
 
-async def must_be_asynchronous(engine: Engine) -> None:
+async def must_be_asynchronous(speaker: Speaker) -> None:
     with pytest.raises(InputError, match="asynchronous"):
-        await listen(engine.open(request(engine, iter(WORDS))))  # type: ignore[arg-type]
-    await at_rest(engine)
+        await listen(speaker.engine.open(request(speaker, iter(WORDS))))  # type: ignore[arg-type]
+    await at_rest(speaker.engine)
 
 
-async def refuses_special_tokens(engine: Engine) -> None:
+async def refuses_special_tokens(speaker: Speaker) -> None:
     with pytest.raises(InputError, match="tokens"):
-        await listen(engine.open(request(engine, pieces(*["many more words"] * 400))))
-    await at_rest(engine)
+        await listen(speaker.engine.open(request(speaker, pieces(*["many more words"] * 400))))
+    await at_rest(speaker.engine)
 
 
 STORIES = (
@@ -129,24 +136,25 @@ STORIES = (
 )
 
 
-def test_in_this_process() -> None:
+def test_in_this_process(either_model: Model, either_voice: Voice) -> None:
     async def run() -> None:
-        engine = LocalEngine(assemble(random_parts()), slots=2)
+        engine = LocalEngine(either_model, slots=2)
         for story in STORIES:
-            await story(engine)
+            await story(Speaker(engine, either_model, either_voice))
         await engine.close()
 
     asyncio.run(run())
 
 
-def test_through_a_worker() -> None:
+def test_through_a_worker(model: Model) -> None:
     async def run() -> None:
         engine = WorkerEngine(WorkerOptions("test", device="cpu", threads=1, slots=2))
         await engine.start()
+        speaker = Speaker(engine, model, engine.model.voices["default"])
         try:
             for story in STORIES:
-                await story(engine)
-            chunks = engine.open(request(engine, pieces("One", after=0.3)))
+                await story(speaker)
+            chunks = engine.open(request(speaker, pieces("One", after=0.3)))
             waiting = asyncio.create_task(listen(chunks))
             await asyncio.sleep(0.1)
             os.kill(engine.pid, signal.SIGKILL)

@@ -19,6 +19,7 @@ import uvloop
 from cosyserve.gateway.app import create_app
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.listening import listen
+from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.serve import config
 from cosyserve.settings import Settings
@@ -69,7 +70,9 @@ def serving(
     default_voice: str = "",
     spans: Spans | None = None,
     legacy: bool = False,
+    others: Sequence[SineEngine] = (),
 ) -> Iterator[Running]:
+    """`others`: engines of further models."""
     engine = engine or SineEngine()
     settings = settings or Settings()
     limits, policy = Limits.of(settings), Policy.of(settings)
@@ -78,7 +81,15 @@ def serving(
         listen("127.0.0.1", 0, limits.seconds) as listener,
     ):
         app = create_app(
-            *(engine, open_store(store or folder), limits, keys, default_voice, policy, spans),
+            *(
+                Models([engine, *others]),
+                open_store(store or folder),
+                limits,
+                keys,
+                default_voice,
+                policy,
+                spans,
+            ),
             legacy=legacy,
         )
         server = uvicorn.Server(config(app, limits))

@@ -21,12 +21,13 @@ from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.speak import speak
 from cosyserve.engine.tts import load
 from cosyserve.errors import OverloadError, VoiceError, WorkerError
-from cosyserve.triton import tensors, vocabulary
+from cosyserve.triton import tensors
 from cosyserve.triton.client import TritonClient
 from cosyserve.triton.engine import TritonEngine
 from cosyserve.triton.keeper import TritonKeeper
 from cosyserve.triton.process import Ports
 from cosyserve.triton.tensors import Array
+from cosyserve.triton.vocabulary import COSYVOICE2 as VOCABULARY
 from cosyserve.voices.enroll import enroll
 from tests.triton.asking import asking, comes_to_rest
 from tests.triton.server import Served
@@ -96,7 +97,7 @@ def test_a_server_without_a_voice_of_its_own_says_so(small: Served) -> None:
     async def ask(client: TritonClient) -> None:
         with pytest.raises(VoiceError, match=r"no voice of its own.*spk2info\.pt"):
             await streamed(client, {"target_text": tensors.text(TEXT)})
-        tokens = {"target_speech_tokens": np.array([vocabulary.to_ids([1, 2])], np.int32)}
+        tokens = {"target_speech_tokens": np.array([VOCABULARY.ids([1, 2])], np.int32)}
         with pytest.raises(VoiceError, match="no voice of its own"):
             await client.infer("token2wav_dit", tokens, seconds=30)
         assert (await client.config("cosyvoice2_dit", seconds=5))["parameters"][
@@ -112,7 +113,7 @@ def test_a_server_without_a_voice_of_its_own_says_so(small: Served) -> None:
 
 def chunk(recording: Floats, tokens: list[int], **more: Array) -> dict[str, Array]:
     return {
-        "target_speech_tokens": np.array([vocabulary.to_ids(tokens)], np.int32),
+        "target_speech_tokens": np.array([VOCABULARY.ids(tokens)], np.int32),
         "reference_wav": recording[None],
         "reference_wav_len": np.array([[len(recording)]], np.int32),
         "finalize": np.array([[not more]]),

@@ -19,10 +19,10 @@ from cosyserve.engine.compute.hops import hop_ends
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.errors import CosyError, InputError, OverloadError, VoiceError
-from cosyserve.triton import vocabulary
 from cosyserve.triton.client import TritonClient
 from cosyserve.triton.http_client import TritonHTTPClient
 from cosyserve.triton.tensors import Array
+from cosyserve.triton.vocabulary import COSYVOICE2 as VOCABULARY
 from cosyserve.voices.enroll import enroll
 from tests.triton.asking import asking, comes_to_rest
 from tests.triton.server import Served
@@ -66,7 +66,7 @@ def test_recordings_become_tokens_in_batches(served: Served, model: Model) -> No
         return list(await asyncio.gather(*asked))
 
     for wave, found in zip(recordings(), asking(served, together), strict=True):
-        expected = tokenizer(whisper_log_mel(wave)) + vocabulary.SPEECH
+        expected = tokenizer(whisper_log_mel(wave)) + VOCABULARY.first
         assert found["prompt_speech_tokens"][0].tolist() == expected.tolist()
 
 
@@ -136,10 +136,8 @@ def spoken(count: int, seed: int) -> list[int]:
 
 def chunk(voice: Voice, tokens: Sequence[int], offset: int | None, final: bool) -> dict[str, Array]:
     given = {
-        "target_speech_tokens": np.array([vocabulary.to_ids(tokens)], np.int32),
-        "prompt_speech_tokens": np.array(
-            [vocabulary.to_ids(voice.speech_tokens.tolist())], np.int32
-        ),
+        "target_speech_tokens": np.array([VOCABULARY.ids(tokens)], np.int32),
+        "prompt_speech_tokens": np.array([VOCABULARY.ids(voice.speech_tokens.tolist())], np.int32),
         "prompt_speech_feat": voice.mel[None].astype(np.float16),
         "prompt_spk_embedding": voice.embedding[None].astype(np.float16),
         "finalize": one(final, np.bool_),
@@ -260,13 +258,13 @@ def test_tokens_that_make_no_audio_are_refused(
 
 def question(**changes: Array) -> dict[str, Array]:
     asked = LMRequest((5, 6, 7), (9, 10), 20, 60)
-    ids = np.array([vocabulary.prompt_ids(asked)], np.int32)
+    ids = np.array([VOCABULARY.lm.prompt(asked)], np.int32)
     return {
         "input_ids": ids,
         "input_lengths": one(ids.shape[1], np.int32),
         "request_output_len": one(60, np.int32),
         "min_length": one(20, np.int32),
-        "end_id": one(vocabulary.END, np.int32),
+        "end_id": one(VOCABULARY.lm.end, np.int32),
         "random_seed": one(3, np.uint64),
         "streaming": one(True, np.bool_),
     } | changes
@@ -284,7 +282,7 @@ def drawn(model: Model, seed: int) -> list[int]:
     runner.join(row)
     while row.finish is None:
         runner.step()
-    return vocabulary.to_ids(row.tokens)
+    return VOCABULARY.ids(row.tokens)
 
 
 def test_the_lm_streams_the_engines_tokens(served: Served, model: Model) -> None:

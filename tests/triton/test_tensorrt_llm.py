@@ -15,9 +15,10 @@ import pytest
 
 from cosyserve.backends.protocols import LMRequest, SpeechTokens
 from cosyserve.contracts import LLMSampling, Sampling
-from cosyserve.triton import vocabulary
+from cosyserve.triton.vocabulary import COSYVOICE2
 
 REQUEST = LMRequest((5, 6), (7,), min_tokens=2, max_tokens=400, seed=3)
+VOCABULARY = COSYVOICE2.lm
 SAMPLING = LLMSampling(0.7, 0.9, 40, 1.2, max_tokens=20)
 
 
@@ -40,7 +41,7 @@ class Recorder:
 
     async def stream(self, model: str, inputs: Any, **_: Any) -> AsyncGenerator[Any, None]:
         self.inputs = {name: array.reshape(-1).tolist() for name, array in inputs.items()}
-        yield {"output_ids": np.array([[[vocabulary.SPEECH + 1, vocabulary.END]]], np.int32)}
+        yield {"output_ids": np.array([[[VOCABULARY.text + 1, VOCABULARY.end]]], np.int32)}
 
 
 def asked(lm: Any, request: LMRequest = REQUEST) -> dict[str, list[Any]]:
@@ -57,26 +58,26 @@ def asked(lm: Any, request: LMRequest = REQUEST) -> dict[str, list[Any]]:
 
 
 def test_the_backend_samples_as_the_settings_say(backends: ModuleType) -> None:
-    found = asked(backends.TritonLM("here", SAMPLING))
-    assert found["input_ids"] == vocabulary.prompt_ids(REQUEST)
+    found = asked(backends.TritonLM("here", SAMPLING, VOCABULARY))
+    assert found["input_ids"] == VOCABULARY.prompt(REQUEST)
     assert found["temperature"] == pytest.approx([0.7])
     assert found["repetition_penalty"] == pytest.approx([1.2])
     assert found["runtime_top_p"] == pytest.approx([0.9])
     assert found["runtime_top_k"] == [40]
     assert found["request_output_len"] == [20]
-    assert found["end_id"] == found["pad_id"] == [vocabulary.END]
+    assert found["end_id"] == found["pad_id"] == [VOCABULARY.end]
 
 
 def test_a_requests_own_sampling_goes_before(backends: ModuleType) -> None:
     own = LMRequest((5,), (), 2, 9, sampling=Sampling(0.5, 7))
-    found = asked(backends.TritonLM("here", SAMPLING), own)
+    found = asked(backends.TritonLM("here", SAMPLING, VOCABULARY), own)
     assert (found["runtime_top_p"], found["runtime_top_k"]) == ([0.5], [7])
     assert found["temperature"] == pytest.approx([0.7])
     assert found["request_output_len"] == [9]
 
 
 def test_our_lm_knows_its_own_sampling(backends: ModuleType) -> None:
-    found = asked(backends.TritonLM("here", None))
+    found = asked(backends.TritonLM("here", None, VOCABULARY))
     others = {"temperature", "repetition_penalty", "runtime_top_p", "runtime_top_k", "end_id"}
     assert not others & found.keys()
     assert found["request_output_len"] == [400]

@@ -10,7 +10,7 @@ from cosyserve.checkpoints.load import load_folder
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Recording
 from cosyserve.errors import InputError, VoiceError
-from cosyserve.voices.enroll import enroll, with_short_first_hop
+from cosyserve.voices.enroll import enroll, made_anew, with_short_first_hop
 from cosyserve.voices.file import from_bytes, to_bytes
 from cosyserve.voices.fits import check_fits
 
@@ -21,13 +21,16 @@ def recording(seconds: float, rate: int = 16_000, loudness: float = 0.1, **texts
 
 
 @pytest.mark.parametrize("rate", [8000, 16_000, 22_050, 24_000, 44_100, 48_000])
-def test_a_recording_of_any_rate_becomes_a_voice(rate: int, model: Model) -> None:
-    voice = enroll(model, recording(1.0, rate, text=" hello \n", name="ann"), keep_audio=True)
+def test_a_recording_of_any_rate_becomes_a_voice(rate: int, either_model: Model) -> None:
+    voice = enroll(
+        either_model, recording(1.0, rate, text=" hello \n", name="ann"), keep_audio=True
+    )
     assert (voice.prompt_text, voice.name, voice.source_rate) == ("hello", "ann", rate)
     assert (voice.mel.shape, voice.speech_tokens.dtype) == ((50, 80), np.int32)
-    assert (voice.family, voice.fingerprint) == (model.config.family, model.config.fingerprint)
+    config = either_model.config
+    assert (voice.family, voice.fingerprint) == (config.family, config.fingerprint)
     assert voice.created
-    check_fits(voice, model.config.voice_format)
+    check_fits(voice, either_model.config.voice_format)
     assert from_bytes(to_bytes(voice), "f").content_hash == voice.content_hash
 
 
@@ -102,6 +105,18 @@ def test_a_voice_of_another_model(model: Model) -> None:
     ):
         with pytest.raises(VoiceError, match=rf"voice 'ann' .*{message}"):
             check_fits(other, model.config.voice_format)
+
+
+def test_a_voice_of_another_family_is_made_anew(either_model: Model) -> None:
+    """Of its recording, where it has kept it."""
+    expected = enroll(either_model, recording(1.0, text="hello", name="ann"), keep_audio=True)
+    other = replace(expected, family="another", speech_tokens=0 * expected.speech_tokens)
+    found = made_anew(either_model, other)
+    assert found.content_hash == expected.content_hash
+    assert found.source is not None
+    assert made_anew(either_model, expected) is expected
+    forgetful = replace(other, source=None)
+    assert made_anew(either_model, forgetful) is forgetful
 
 
 def test_an_lm_alone_can_be_asked_too(model: Model) -> None:

@@ -20,6 +20,7 @@ from cosyserve.voices.file import save_voice
 from cosyserve.voices.prepared import with_voice_files
 from cosyserve.voices.shipped import describe, shipped_voices
 from cosyserve.voices.store import open_store
+from tests.published import linked
 from tests.voices.test_file import PRESET, VOICE
 from tests.voices.test_spk2info import triton
 
@@ -53,6 +54,14 @@ def test_speakers_of_a_published_folder_are_its_voices(folder: Path) -> None:
     assert set(voices) == {*SPEAKERS, "default"}
     assert voices["default"] is voices["001"]
     assert voices["001"].prompt_text == "hello"
+
+
+def test_speakers_are_of_their_folders_family(tmp_path: Path, cosyvoice3_folder: Path) -> None:
+    folder = linked(cosyvoice3_folder, tmp_path / "published")
+    speaker_file(folder, *SPEAKERS)
+    voices = shipped_voices(published.read(folder, only=()))
+    assert set(voices) == {*SPEAKERS, "default"}
+    assert {voice.family for voice in voices.values()} == {"cosyvoice3"}
 
 
 def prepared(folder: Path, out: Path, default: str = "", voices: str = "") -> Parts:

@@ -99,12 +99,16 @@ class HuggingFaceLM:
             .to(device)
             .eval()
         )
-        # The library's own head has no bias, and rows for text that are never drawn.
+        # The library's own head lacks the bias of CosyVoice2's; its rows for text are never drawn.
         rows = slice(vocabulary.text, vocabulary.ends.stop)
         with safe_open(folder / "model.safetensors", "pt") as tensors:
-            weight, bias = (tensors.get_slice(f"lm_head.{name}") for name in ("weight", "bias"))
-            self._weight = weight[rows].to(self._model.device, self._model.dtype)
-            self._bias = bias[rows].to(self._model.device, self._model.dtype)
+
+            def head(name: str) -> Tensor:
+                rows_of_it: Tensor = tensors.get_slice(f"lm_head.{name}")[rows]
+                return rows_of_it.to(self._model.device, self._model.dtype)
+
+            self._weight = head("weight")
+            self._bias = head("bias") if vocabulary.kind == "cosyvoice2" else None
         self._waiting: list[Row] = []
         self._running: asyncio.Task[None] | None = None
 
@@ -173,10 +177,12 @@ class HuggingFaceLM:
 
     def _draw(self, rows: Sequence[Row], logits: Tensor) -> list[int]:
         """One id of each row, -1 where the logits are no numbers."""
-        step, eos = len(rows[0].drawn), self.vocabulary.speech
+        step, vocabulary = len(rows[0].drawn), self.vocabulary
+        first, stops = vocabulary.text, vocabulary.stops
+        too_soon = torch.tensor([step < row.request.min_tokens for row in rows])
         forbidden = torch.zeros(logits.shape, dtype=torch.bool)
-        forbidden[:, eos + 1 :] = True
-        forbidden[:, eos] = torch.tensor([step < row.request.min_tokens for row in rows])
+        forbidden[:, vocabulary.speech :] = True
+        forbidden[:, stops.start - first : stops.stop - first] = too_soon[:, None]
         history = [([-1] * MAX_WINDOW + row.drawn)[-MAX_WINDOW:] for row in rows]
         seeds = torch.tensor([row.request.seed % SEEDS for row in rows])
         rules, top_k = Rules.of([r.sampling for r in rows]), max(r.sampling.top_k for r in rows)
@@ -186,7 +192,7 @@ class HuggingFaceLM:
         return drawn
 
     def _take(self, row: Row, drawn: int) -> SpeechTokens:
-        if drawn in (-1, self.vocabulary.speech):
+        if drawn < 0 or drawn >= self.vocabulary.speech:
             return SpeechTokens((), "error" if drawn < 0 else "stop")
         row.drawn.append(drawn)
         full = len(row.drawn) >= row.request.max_tokens

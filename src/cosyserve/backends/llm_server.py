@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cosyserve.backends.vocabulary import Vocabulary
+from cosyserve.backends.vocabulary import COSYVOICE2, Vocabulary
 from cosyserve.contracts import LLMSampling, PromptForm
 from cosyserve.errors import InputError
 
@@ -24,7 +24,7 @@ class LLMServer:
     connect_seconds: float = 2.0
     first_seconds: float = 10.0  # until the first token, further attempts included
     between_seconds: float = 5.0  # from one token to the next
-    vocabulary: Vocabulary = field(default_factory=Vocabulary)
+    vocabulary: Vocabulary = COSYVOICE2
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):

@@ -54,7 +54,8 @@ class OpenAILLM:
     async def generate(self, request: LMRequest) -> AsyncGenerator[SpeechTokens, None]:
         """Tokens as they come. A failure before the first token is retried, a later one raised."""
         request = limited(request, self.server.sampling.max_tokens)
-        reader = TokenReader(self.server.vocabulary.speech)
+        vocabulary = self.server.vocabulary
+        reader = TokenReader(vocabulary.speech, vocabulary.numbered)
         left, limit = request.max_tokens, "first"
         clock = asyncio.get_running_loop().time
         until = clock() + self.server.first_seconds

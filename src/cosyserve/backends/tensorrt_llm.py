@@ -67,11 +67,11 @@ class TensorRTLLM:
 
     def _params(self, request: LMRequest) -> Any:
         sampling, own = self.sampling, request.sampling or self.sampling
-        end, *others = self.vocabulary.ends
+        end = self.vocabulary.end
         return self._sampling_params(
             end_id=end,
             pad_id=end,
-            stop_token_ids=others,
+            stop_token_ids=[number for number in self.vocabulary.ends if number != end],
             temperature=sampling.temperature,
             top_p=own.top_p,
             top_k=own.top_k,

@@ -13,7 +13,7 @@ from cosyserve.errors import LLMServerError
 ENDS = ("<|eos1|>", "<|eos2|>", "<|eos3|>", "<|eos|>")
 MAX_FOREIGN = 32  # characters of an answer that belong to no token; more is no speech
 
-_TOKEN = re.compile(r"<\|(?:s_([0-9]{1,7})|eos[123]?)\|>")
+_TOKEN = re.compile(r"<\|(?:s_([0-9]{1,7})|eos[123]?|sos|task_id|fill)\|>")
 _INCOMPLETE = re.compile(r"<(?:\|\w{0,9}\|?)?\Z")
 
 
@@ -25,10 +25,12 @@ def to_text(tokens: Iterable[int]) -> str:
 class TokenReader:
     """Reads the speech tokens of one answer."""
 
-    def __init__(self, speech_tokens: int) -> None:
-        """`speech_tokens` is the number of different ones."""
+    def __init__(self, speech_tokens: int, numbered: int = 0) -> None:
+        """`speech_tokens` is the number of different ones; names with higher numbers, up to that of
+        all `numbered` ones, are ends."""
         self.ended = False
-        self._limit = speech_tokens
+        self._speech = speech_tokens
+        self._numbered = max(speech_tokens, numbered)
         self._rest = ""
         self._foreign = ""
 
@@ -42,10 +44,11 @@ class TokenReader:
                 return tokens
             self._note(text[behind : match.start()])
             behind = match.end()
-            if match[1] is None:
+            token = None if match[1] is None else self._token(int(match[1]))
+            if token is None or token >= self._speech:
                 self.ended = True
             else:
-                tokens.append(self._token(int(match[1])))
+                tokens.append(token)
         if not self.ended:
             incomplete = _INCOMPLETE.search(text, behind)
             self._note(text[behind : incomplete.start() if incomplete else None])
@@ -58,9 +61,9 @@ class TokenReader:
             raise LLMServerError(f"the LLM server stopped within a token: {self._rest!r}")
 
     def _token(self, token: int) -> int:
-        if token >= self._limit:
+        if token >= self._numbered:
             raise LLMServerError(
-                f"the LLM server drew <|s_{token}|>, but there are {self._limit} speech tokens: "
+                f"the LLM server drew <|s_{token}|>, but there are {self._speech} speech tokens: "
                 "it serves another model"
             )
         return token

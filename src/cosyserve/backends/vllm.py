@@ -54,6 +54,10 @@ class VLLM:
             raise InputError("the backend vllm needs vLLM: pip install vllm") from error
         register()
         self.vocabulary = vocabulary
+        # CosyVoice3's head has no bias, so that it is one that vLLM knows, and could say text.
+        overrides, self._allowed = {"architectures": [ARCHITECTURE]}, None
+        if vocabulary.kind == "cosyvoice3":
+            overrides, self._allowed = {}, list(range(vocabulary.text, vocabulary.ends.stop))
         self.sampling = sampling or LLMSampling()
         self._sampling_params = SamplingParams
         self._delta = RequestOutputKind.DELTA
@@ -65,7 +69,7 @@ class VLLM:
                 max_num_seqs=max_batch,
                 gpu_memory_utilization=gpu_memory,
                 skip_tokenizer_init=True,
-                hf_overrides={"architectures": [ARCHITECTURE]},
+                hf_overrides=overrides,
             )
         )
 
@@ -100,6 +104,7 @@ class VLLM:
             max_tokens=request.max_tokens,
             seed=request.seed % SEEDS,
             stop_token_ids=list(self.vocabulary.ends),
+            allowed_token_ids=self._allowed,
             detokenize=False,
             output_kind=self._delta,
         )

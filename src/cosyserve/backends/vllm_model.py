@@ -1,4 +1,4 @@
-"""The speech LM as a model of vLLM: Qwen2 whose head has a bias, which vLLM's own lacks.
+"""CosyVoice2's speech LM as a model of vLLM: Qwen2 whose head has a bias, which vLLM's own lacks.
 
 `vllm.register` names it to vLLM, which imports it where it computes.
 """

@@ -77,8 +77,8 @@ class Model:
         if self.speech_tokenizer is None or self.speaker_encoder is None:
             raise InputError(
                 f"model '{self.config.name}' has no speech tokenizer or speaker encoder, so it "
-                "can't learn a voice from audio: add speech_tokenizer_v2.onnx and campplus.onnx "
-                "to its folder, or use a stored voice"
+                "can't learn a voice from audio: add speech_tokenizer_v2.onnx (CosyVoice3: v3) and "
+                "campplus.onnx to its folder, or use a stored voice"
             )
         return self.speech_tokenizer, self.speaker_encoder
 

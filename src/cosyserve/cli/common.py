@@ -34,7 +34,7 @@ def load_tts(
 
 
 def load_parts(settings: Settings, only: Collection[str] | None = None) -> Model:
-    """The model of the settings, or the weights of `only` some of its parts."""
+    """The first model of the settings, or the weights of `only` some of its parts."""
     import torch
 
     from cosyserve.checkpoints.load import load_model
@@ -42,7 +42,7 @@ def load_parts(settings: Settings, only: Collection[str] | None = None) -> Model
     if settings.threads:
         torch.set_num_threads(settings.threads)
     model = load_model(
-        settings.model,
+        settings.models[0],
         device=settings.device,
         dtype=settings.dtype,
         only=only,

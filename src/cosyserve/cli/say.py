@@ -95,6 +95,8 @@ def say(
     cosyserve say "A little slower." --speed 0.8 -o slow.mp3
     echo "What a pipe says." | cosyserve say - -o piped.wav
     """
+    from cosyserve.voices.enroll import made_anew
+
     if output is None:
         if audio_format or rate:
             raise InputError("--format and --rate are of a file: name one with -o")
@@ -114,7 +116,7 @@ def say(
         options |= {"mode": Mode.INSTRUCT, "instruction": instruct}
     if source is not None:
         options |= {"mode": Mode.CONVERT, "source": _samples(source)}
-    speaker = _voice(tts, voice, voice_text, voice_store, default_voice)
+    speaker = made_anew(tts.model, _voice(tts, voice, voice_text, voice_store, default_voice))
     started = time.perf_counter()
     with destination as sink:
         encoder = Encoder(kind, out_rate=rate)

@@ -10,7 +10,6 @@ from cosyserve.cli.options import (
     DefaultVoiceOption,
     DtypeOption,
     LMOption,
-    ModelOption,
     StoreOption,
     setting,
 )
@@ -19,7 +18,10 @@ from cosyserve.settings import ProfileName, Settings
 
 
 def serve(
-    model: ModelOption = None,
+    model: Annotated[
+        list[str] | None,
+        setting("model", "--model", "-m", more="The option may be repeated."),
+    ] = None,
     host: Annotated[str | None, setting("host")] = None,
     port: Annotated[int | None, setting("port")] = None,
     api_key: Annotated[
@@ -68,7 +70,7 @@ def serve(
 
     server.serve(
         Settings.read(
-            model=model,
+            model=",".join(model or ()),
             host=host,
             port=port,
             metrics_port=metrics_port,

@@ -96,13 +96,16 @@ def voice_import(
     model: ModelOption = None,
     voice_store: StoreOption = None,
 ) -> None:
-    """Keep all speakers of a spk2info.pt."""
+    """Keep all speakers of a spk2info.pt, made by --model: CosyVoice2 unless it says otherwise."""
     from cosyserve.voices.spk2info import import_spk2info
     from cosyserve.voices.store import check_name
 
-    tokenizer = load_tts(model, "cpu").model.text_tokenizer if model else None
     store = stored_voices(voice_store)
-    speakers = import_spk2info(file, tokenizer)
+    if model:
+        made_by = load_tts(model, "cpu").model
+        speakers = import_spk2info(file, made_by.text_tokenizer, made_by.config.family)
+    else:
+        speakers = import_spk2info(file, None)
     if not speakers:
         raise VoiceError(f"{file}: holds no speaker")
     for name in speakers:

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from cosyserve.checkpoints import native
-from cosyserve.deploy.triton_models import code, models
+from cosyserve.deploy.triton_models import SpeechModel, code, models
 from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import InputError
 
@@ -30,8 +30,9 @@ def check(repository: Path) -> list[str]:
             complaints.append(str(error))
     if not configs and not complaints:
         return [f"{repository}: holds no model"]
+    ours = _ours("cosyvoice3" in configs)
     for name, model in configs.items():
-        complaints += _problems(repository / name, model)
+        complaints += _problems(repository / name, model, ours.get(name))
     return complaints + list(_missing(configs))
 
 
@@ -49,21 +50,21 @@ def _read(folder: Path) -> pb.ModelConfig:
         raise InputError(f"{file}: {error}") from error
 
 
-def _problems(folder: Path, model: pb.ModelConfig) -> Iterator[str]:
+def _problems(folder: Path, model: pb.ModelConfig, ours: pb.ModelConfig | None) -> Iterator[str]:
+    """Complaints about a model; `ours` is the one that we render under its name."""
     file = folder / "config.pbtxt"
     if model.name and model.name != folder.name:
         yield f"{file}: the name is '{model.name}', the folder's '{folder.name}'"
     versions = [path for path in folder.iterdir() if path.name.isdigit()]
     if not versions:
         yield f"{folder}: no version; expected a folder '1'"
-    ours = _ours().get(folder.name)
     if ours is None or model.backend != ours.backend:  # it doesn't run our code
         return
     yield from _tensors(file, model, ours)
     for version in versions:
         if not (version / "model.py").is_file():
             yield f"{version / 'model.py'}: missing"
-        elif (version / "model.py").read_text("utf-8", "replace") != code(folder.name):
+        elif (version / "model.py").read_text("utf-8", "replace") != code(ours):
             yield f"{version / 'model.py'}: not the import that `cosyserve deploy` writes"
     for key in sorted(ours.parameters.keys() - model.parameters.keys()):
         yield f"{file}: parameter '{key}' is missing"
@@ -100,10 +101,11 @@ def _missing(configs: dict[str, pb.ModelConfig]) -> Iterator[str]:
             yield f"{name} asks the model '{other}', which is not there"
 
 
-def _ours() -> dict[str, pb.ModelConfig]:
-    """Every model that we render, by name."""
+def _ours(cosyvoice3: bool) -> dict[str, pb.ModelConfig]:
+    """Every model that we render for a family, by name."""
+    speech: tuple[SpeechModel, ...] = ("cosyvoice2", "cosyvoice2_dit")
     configs: dict[str, pb.ModelConfig] = {}
-    for dit in (False, True):
+    for name in ("cosyvoice3",) if cosyvoice3 else speech:
         for decoupled in (False, True):
-            configs |= models(TritonSettings(decoupled_mode=decoupled), dit)
+            configs |= models(TritonSettings(decoupled_mode=decoupled), name)
     return configs

@@ -7,7 +7,7 @@ optional.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from tritonclient.grpc import model_config_pb2 as pb
 
@@ -19,8 +19,13 @@ CODE = {
     "speaker_embedding": "encoders import SpeakerEmbedding as TritonPythonModel",
     "tensorrt_llm": "tensorrt_llm import TritonPythonModel",
     "token2wav": "token2wav import TritonPythonModel",
-    "cosyvoice2": "cosyvoice2 import TritonPythonModel",
+    "token2mel": "token2mel import TritonPythonModel",
+    "vocoder": "vocoder import TritonPythonModel",
+    "cosyvoice2": "cosyvoice import TritonPythonModel",
+    "cosyvoice3": "cosyvoice import TritonPythonModel",
 }
+SpeechModel = Literal["cosyvoice2", "cosyvoice2_dit", "cosyvoice3"]
+
 LLM_KEY_FILE = "llm_api_key"  # beside model.py
 ALIASES = ("_offline", "_streaming")
 
@@ -71,11 +76,11 @@ LLM_OUTPUTS: list[Tensor] = [
 ]
 
 
-def models(settings: TritonSettings, dit: bool) -> dict[str, pb.ModelConfig]:
-    """The configuration of every model, by name. `dit`: the flow is Step-Audio2's."""
-    suffix = "_dit" if dit else ""
-    token2wav, cosyvoice2 = f"token2wav{suffix}", f"cosyvoice2{suffix}"
-    alias = cosyvoice2 + ALIASES[not settings.decoupled_mode]
+def models(settings: TritonSettings, speech: SpeechModel) -> dict[str, pb.ModelConfig]:
+    """The configuration of every model, by name. `speech` is the one that speaks."""
+    dit = speech == "cosyvoice2_dit"
+    token2wav = "token2wav_dit" if dit else "token2wav"
+    alias = speech + ALIASES[not settings.decoupled_mode]
     configs = [
         _encoder("audio_tokenizer", RECORDING, [("prompt_speech_tokens", "INT32", [-1])], settings),
         _encoder(
@@ -84,10 +89,12 @@ def models(settings: TritonSettings, dit: bool) -> dict[str, pb.ModelConfig]:
             [("prompt_spk_embedding", "FP16", [-1]), ("embedding", "FP32", [-1])],
             settings,
         ),
-        _token2wav(token2wav, dit, settings),
-        _cosyvoice2(cosyvoice2, token2wav, settings.decoupled_mode, settings),
-        _cosyvoice2(alias, token2wav, not settings.decoupled_mode, settings),
+        _token2wav(token2wav, speech, settings),
+        _speech(speech, token2wav, settings.decoupled_mode, settings),
+        _speech(alias, token2wav, not settings.decoupled_mode, settings),
     ]
+    if speech == "cosyvoice3":
+        configs.append(_vocoder(settings))
     if settings.role == "lm":
         configs.clear()
     if settings.role != "token2wav" and not settings.llm_url:
@@ -96,10 +103,13 @@ def models(settings: TritonSettings, dit: bool) -> dict[str, pb.ModelConfig]:
     return {model.name: model for model in configs}
 
 
-def code(name: str) -> str:
+def code(model: pb.ModelConfig) -> str:
     """The content of the model.py of one of our models."""
+    name = model.name
     for suffix in (*ALIASES, "_dit"):
         name = name.removesuffix(suffix)
+    if any(tensor.name == "mel" for tensor in model.output):
+        name = "token2mel"
     return f"from cosyserve.triton.models.{CODE[name]}  # noqa: F401\n"
 
 
@@ -109,7 +119,7 @@ def _encoder(
     return _python(_model(name, inputs, outputs, settings), settings)
 
 
-def _token2wav(name: str, dit: bool, settings: TritonSettings) -> pb.ModelConfig:
+def _token2wav(name: str, speech: SpeechModel, settings: TritonSettings) -> pb.ModelConfig:
     prompt: list[Tensor] = [
         ("prompt_speech_tokens", "INT32", [-1], "optional"),
         ("prompt_speech_feat", "FP16", [-1, 80], "optional"),
@@ -118,10 +128,13 @@ def _token2wav(name: str, dit: bool, settings: TritonSettings) -> pb.ModelConfig
     recording: list[Tensor] = [(*tensor[:3], "optional") for tensor in RECORDING]
     inputs: list[Tensor] = [
         ("target_speech_tokens", "INT32", [-1]),
-        *(recording if dit else prompt),
+        *(recording if speech == "cosyvoice2_dit" else prompt),
         *STREAM,
     ]
-    model = _model(name, inputs, [("waveform", "FP32", [-1])], settings)
+    outputs: list[Tensor] = [("waveform", "FP32", [-1])]
+    if speech == "cosyvoice3":
+        outputs.insert(0, ("mel", "FP32", [80, -1]))
+    model = _model(name, inputs, outputs, settings)
     model.dynamic_batching.priority_levels = settings.priority_levels
     model.dynamic_batching.default_priority_level = settings.priority_levels
     return _python(
@@ -134,9 +147,17 @@ def _token2wav(name: str, dit: bool, settings: TritonSettings) -> pb.ModelConfig
     )
 
 
-def _cosyvoice2(
-    name: str, token2wav: str, decoupled: bool, settings: TritonSettings
-) -> pb.ModelConfig:
+def _vocoder(settings: TritonSettings) -> pb.ModelConfig:
+    inputs: list[Tensor] = [("mel", "FP32", [80, -1]), ("finalize", "BOOL", [1], "optional")]
+    return _python(
+        _model("vocoder", inputs, [("tts_speech", "FP32", [-1])], settings),
+        settings,
+        device=settings.token2wav_device or settings.device,
+        max_requests=settings.max_requests,
+    )
+
+
+def _speech(name: str, token2wav: str, decoupled: bool, settings: TritonSettings) -> pb.ModelConfig:
     outputs: list[Tensor] = [("waveform", "FP32", [-1]), ("details", "STRING", [1])]
     model = _model(name, TEXT_TO_WAVE, outputs, settings)
     model.model_transaction_policy.decoupled = decoupled

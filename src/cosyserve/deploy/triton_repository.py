@@ -13,10 +13,10 @@ from cosyserve.checkpoints import native, testmodel
 from cosyserve.checkpoints.folder import written_whole
 from cosyserve.checkpoints.load import model_folder
 from cosyserve.checkpoints.parts import Parts
-from cosyserve.deploy.triton_models import LLM_KEY_FILE, code, models
+from cosyserve.deploy.triton_models import LLM_KEY_FILE, SpeechModel, code, models
 from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import CheckpointError, InputError
-from cosyserve.models.config import DiTConfig
+from cosyserve.models.config import DiTConfig, ModelConfig
 from cosyserve.settings import Settings
 from cosyserve.voices.library import VoiceLibrary
 from cosyserve.voices.shipped import shipped_voices
@@ -39,17 +39,17 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
         native.write(parts, folder / owner / "weights")
         model_dir = out.absolute() / owner / "weights"
     config = parts.config
-    if config.family == "cosyvoice3":
+    speech = _speech_model(config)
+    if speech == "cosyvoice3" and settings.triton_backend == "tensorrtllm":
         raise InputError(
-            f"{settings.model_dir}: no Triton repository for CosyVoice3 can be made yet: use "
-            "`cosyserve serve`"
+            "CosyVoice3's LM can't run in triton_backend=tensorrtllm, which would also draw text: "
+            "leave it out, or serve the LM with trtllm-serve and set llm_url"
         )
-    dit = config.flow is not None and isinstance(config.flow.estimator, DiTConfig)
     places = {"model_dir": str(model_dir), "voices": voices}
     if settings.engine_dir:
         places["engine_dir"] = str(Path(settings.engine_dir).absolute())
     settings = settings.model_copy(update=places)
-    configs = models(settings, dit)
+    configs = models(settings, speech)
     parameters = {
         "model": config.name,
         "family": config.family,
@@ -58,19 +58,27 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
         "shipped_voices": ",".join(_voices(parts, settings.default_voice)),
     }
     for name, model in configs.items():
-        if name.startswith("cosyvoice2"):  # `TritonEngine` reads them
+        if name.startswith(speech):  # `TritonEngine` reads them
             for key, value in parameters.items():
                 model.parameters[key].string_value = value
         (folder / name / "1").mkdir(parents=True, exist_ok=True)
-        if name.startswith("cosyvoice2") and settings.llm_api_key:
+        if name.startswith(speech) and settings.llm_api_key:
             # Triton shows a model's configuration to whoever asks for it.
             key_file = folder / name / "1" / LLM_KEY_FILE
             key_file.touch(mode=0o600)
             key_file.write_text(settings.llm_api_key)
         (folder / name / "config.pbtxt").write_text(text_format.MessageToString(model))
         if model.backend == "python":
-            (folder / name / "1" / "model.py").write_text(code(name))
+            (folder / name / "1" / "model.py").write_text(code(model))
     return sorted(configs)
+
+
+def _speech_model(config: ModelConfig) -> SpeechModel:
+    """The name of the Triton model that speaks."""
+    if config.family == "cosyvoice3":
+        return "cosyvoice3"
+    dit = config.flow is not None and isinstance(config.flow.estimator, DiTConfig)
+    return "cosyvoice2_dit" if dit else "cosyvoice2"
 
 
 def check_default_voice(settings: TritonSettings) -> None:

@@ -51,7 +51,7 @@ class TritonSettings(KeyValues):
     priority_levels: Int = Field(default=10, ge=1, le=100)
     """Levels of token2wav's queue; 1 goes first."""
     bls_instance_num: Int = Field(default=1, ge=1)
-    """Processes of cosyvoice2; each serves many requests."""
+    """Processes of the speech model; each serves many requests."""
     max_requests: Int = Field(default=128, ge=1, le=4096)
     """Requests that a model answers at once."""
     max_text_characters: Int = Field(default=20_000, ge=1)

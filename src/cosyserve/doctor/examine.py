@@ -14,10 +14,13 @@ from cosyserve.settings import Settings
 
 
 def examine(settings: Settings, *, speak: bool = False) -> list[Finding]:
-    """The findings of this machine and of the settings' model; with `speak`, of its speech, too."""
-    findings = [*machine(settings.home), *servers(settings.port), *model_parts(settings.model)]
-    if Path(settings.model).is_dir():
-        findings += engines(Path(settings.model).absolute().parent)
-    if speak:
-        findings.append(first_audio(settings.model, settings.device))
+    """The findings of this machine and of the settings' models; with `speak`, of their speech,
+    too."""
+    findings = [*machine(settings.home), *servers(settings.port)]
+    for model in settings.models:
+        findings += model_parts(model)
+        if Path(model).is_dir():
+            findings += engines(Path(model).absolute().parent)
+        if speak:
+            findings.append(first_audio(model, settings.device))
     return findings

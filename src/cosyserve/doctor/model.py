@@ -32,7 +32,8 @@ def model_parts(name: str) -> list[Finding]:
         kind = "torch" if part in parts.states else "onnxruntime" if part in parts.onnx else ""
         size = sum(t.numel() * t.element_size() for t in parts.states.get(part, {}).values())
         detail = f"{kind}, {size / 2**20:.0f} MiB" if size else kind or "not in the folder"
-        findings.append(Finding(part, detail, bool(kind), "" if kind else _ADVICE[part]))
+        advice = _ADVICE[part].format(tokenizer=_TOKENIZERS.get(parts.config.family, TOKENIZER))
+        findings.append(Finding(part, detail, bool(kind), "" if kind else advice))
     return [*findings, _voices(parts)]
 
 
@@ -47,11 +48,13 @@ def _voices(parts: Parts) -> Finding:
     return Finding("voices", names or "none shipped", None, "" if names else NO_VOICE)
 
 
+TOKENIZER = "speech_tokenizer_v2.onnx"
+_TOKENIZERS = {"cosyvoice3": "speech_tokenizer_v3.onnx"}  # by family, where it is another
 _JOIN = "join another folder's with `cosyserve prepare DIR OTHER_DIR --out NATIVE`"
 _ADVICE = {
     "lm": f"no speech LM, text can't be spoken: {_JOIN}",
     "flow": f"no flow, tokens can't become sound: {_JOIN}",
     "vocoder": f"no vocoder, tokens can't become sound: {_JOIN}",
-    "speech_tokenizer": "no voice can be learnt from audio: add speech_tokenizer_v2.onnx",
+    "speech_tokenizer": "no voice can be learnt from audio: add {tokenizer}",
     "speaker_encoder": "no voice can be learnt from audio: add campplus.onnx",
 }

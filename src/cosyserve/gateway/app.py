@@ -18,6 +18,7 @@ from cosyserve.gateway.dialects import cartesia, dashscope, deepgram, elevenlabs
 from cosyserve.gateway.errors import ErrorEnvelope, reraise
 from cosyserve.gateway.keys import Keys
 from cosyserve.gateway.limits import Gate, Guard, Limits
+from cosyserve.gateway.models import Models
 from cosyserve.gateway.original import http as original
 from cosyserve.gateway.original import kserve
 from cosyserve.gateway.page import routes as page
@@ -56,22 +57,22 @@ def create_app(
     """The application, with what its server must close in `app.state`: `gate` refuses new
     requests once it is closed, `connections` has the open WebSockets, `decoder` a child process.
     With `legacy` it also answers what the original's FastAPI runtime does."""
-    policy = policy or Policy()
+    policy, models = policy or Policy(), Models.of(engine)
     gate = Gate(limits.requests, limits.requests_per_key)
     connections = Connections(limits.connections)
-    metrics = Metrics(engine)
+    metrics = Metrics(models, ",".join(models.names))
     ledger = Ledger(metrics, spans)
-    known_voices = KnownVoices(engine, store, default_voice, policy.voice_aliases)
+    known_voices = KnownVoices(models, store, default_voice, policy.voice_aliases)
     decoder = Decoder()
-    enrolment = Enrolment(engine, decoder)
+    enrolment = Enrolment(decoder)
     learned_voices = LearnedVoices(limits.voice_cache_bytes, policy.require_consent)
     consents = Consents(store.consents)
     interpreter = Interpreter(
-        *(engine, known_voices, learned_voices, enrolment, consents, metrics, policy),
+        *(models, known_voices, learned_voices, enrolment, consents, metrics, policy),
         max_recording_bytes=limits.body_bytes,
     )
     context = ConnectionContext(
-        engine, interpreter, limits, gate, ledger, metrics, connections, known_voices
+        models, interpreter, limits, gate, ledger, metrics, connections, known_voices
     )
     app = FastAPI(
         title="cosyserve",
@@ -94,15 +95,15 @@ def create_app(
     app.include_router(realtime.routes(context))
     for dialect in (dashscope, elevenlabs, cartesia, deepgram):
         app.include_router(dialect.routes(context))
-    app.include_router(batch.routes(engine, interpreter, limits, gate, ledger))
-    app.include_router(speech.routes(engine, interpreter, limits))
-    app.include_router(voices.routes(engine, known_voices, enrolment, consents))
+    app.include_router(batch.routes(interpreter, limits, gate, ledger))
+    app.include_router(speech.routes(interpreter, limits))
+    app.include_router(voices.routes(models, known_voices, enrolment, consents, policy))
     app.include_router(consent_routes.routes(consents, enrolment))
     app.include_router(
-        kserve.routes(engine, known_voices, learned_voices, enrolment, limits, policy)
+        kserve.routes(models, known_voices, learned_voices, enrolment, limits, policy)
     )
     if legacy:
         app.include_router(original.routes(context))
-    app.include_router(status.routes(engine, metrics, gate, policy))
+    app.include_router(status.routes(models, metrics, gate, policy))
     app.include_router(page.routes())
     return app

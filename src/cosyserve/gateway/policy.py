@@ -24,7 +24,8 @@ class Policy:
     @classmethod
     def of(cls, settings: Settings) -> Policy:
         aliases = {name.strip() for name in settings.model_aliases.split(",")}
-        aliases |= {settings.model, Path(settings.model).name}  # as it was asked for with --model
+        first = settings.models[0]
+        aliases |= {first, Path(first).name}  # as it was asked for with --model
         return cls(
             strict_fields=settings.strict_fields,
             model_aliases=frozenset(filter(None, aliases)),

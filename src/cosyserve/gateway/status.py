@@ -10,9 +10,9 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
-from cosyserve.contracts import Engine, ModelInfo
-from cosyserve.gateway.errors import Refusal
+from cosyserve.contracts import ModelInfo
 from cosyserve.gateway.limits import Gate
+from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.telemetry.metrics import Metrics
 
@@ -47,38 +47,31 @@ class Health(BaseModel):
     status: str
 
 
-def check_model(model: ModelInfo, name: str, policy: Policy) -> None:
-    if name != model.name and not policy.is_alias(name):
-        message = f"no model named '{name:.80}'; this server runs '{model.name}'"
-        raise Refusal(404, message, "model_not_found", param="model")
-
-
 def describe(model: ModelInfo) -> str:
     return model.family if model.speech else NOT_SPEECH
 
 
-def routes(engine: Engine, metrics: Metrics, gate: Gate, policy: Policy) -> APIRouter:
+def routes(models: Models, metrics: Metrics, gate: Gate, policy: Policy) -> APIRouter:
     router = APIRouter(tags=["status"])
     created = int(time.time())
     page = files("cosyserve.gateway").joinpath("docs.html").read_text("utf-8")
 
-    def entry() -> ModelEntry:
-        model = engine.model
+    def entry(model: ModelInfo) -> ModelEntry:
         return ModelEntry(id=model.name, created=created, description=describe(model))
 
     @router.get("/v1/models")
     async def list_models() -> ModelList:
-        return ModelList(data=[entry()])
+        return ModelList(data=[entry(engine.model) for engine in models.engines])
 
     @router.get("/v1/models/{name:path}")
     async def show_model(name: str) -> ModelEntry:
-        check_model(engine.model, name, policy)
-        return entry()
+        return entry(models.named(name, policy).model)
 
     @router.get("/v1/audio/models")
     async def list_audio_models() -> AudioModelList:
-        model = entry()
-        return AudioModelList(data=[model], models=[AudioModel(id=model.id, name=model.id)])
+        entries = [entry(engine.model) for engine in models.engines]
+        names = [AudioModel(id=model.id, name=model.id) for model in entries]
+        return AudioModelList(data=entries, models=names)
 
     @router.get("/health")
     async def health() -> Health:
@@ -87,8 +80,8 @@ def routes(engine: Engine, metrics: Metrics, gate: Gate, policy: Policy) -> APIR
 
     @router.get("/ready", responses={503: {"model": Health, "description": "Not now."}})
     async def ready() -> JSONResponse:
-        """The engine can speak."""
-        good = engine.stats().ready and not gate.closed
+        """Every model can speak."""
+        good = models.stats().ready and not gate.closed
         health = Health(status="ready" if good else "not ready")
         return JSONResponse(health.model_dump(), 200 if good else 503)
 

@@ -30,14 +30,14 @@ from cosyserve.contracts import (
 )
 from cosyserve.engine.text_stream import opened
 from cosyserve.errors import CosyError, InputError, OverloadError, WorkerError
-from cosyserve.triton import vocabulary
 from cosyserve.triton.speech import audio_chunk, plain_inputs, request_inputs
 from cosyserve.triton.tensors import Tensors
 from cosyserve.triton.upstream import ServedModel, Upstream
+from cosyserve.triton.vocabulary import vocabulary_of
 from cosyserve.voices.enroll import check_recording, voice_from_features
 
 SCHEME = "triton://"
-MODEL = "cosyvoice2"
+MODELS = "cosyvoice2", "cosyvoice3", "cosyvoice2_dit"  # one of which a server has
 START_SECONDS = 300.0  # for the first server to be ready
 FIRST_SECONDS = 60.0  # until a stream begins
 BETWEEN_SECONDS = 30.0  # from one chunk to the next
@@ -48,9 +48,10 @@ NOTHING = np.zeros(0, np.float32)
 class TritonEngine:
     """Implements `contracts.Engine`."""
 
-    def __init__(self, addresses: Sequence[str], model: str = MODEL) -> None:
+    def __init__(self, addresses: Sequence[str], models: Sequence[str] = MODELS) -> None:
+        """The servers have one of the models."""
         self.addresses = addresses
-        self._model_name = model
+        self._models = models
         self._servers: list[Upstream] = []
         self._served: ServedModel | None = None
         self._info: ModelInfo | None = None
@@ -58,16 +59,16 @@ class TritonEngine:
 
     @classmethod
     def of(cls, url: str) -> TritonEngine:
-        """triton://host:port,host:port,… and, after a slash, a model that is not `cosyvoice2`."""
+        """triton://host:port,host:port,… and, after a slash, the model, if its name is another."""
         places, _, model = url.removeprefix(SCHEME).partition("/")
         addresses = places.split(",")
         if not url.startswith(SCHEME) or not all(_is_address(place) for place in addresses):
             raise InputError(f"{url!r:.200}: write triton://HOST:8001 or triton://A:8001,B:8001")
-        return cls(addresses, model or MODEL)
+        return cls(addresses, (model,) if model else MODELS)
 
     async def start(self) -> None:
         """Returns when one of the servers is ready."""
-        self._servers = [Upstream(address, self._model_name) for address in self.addresses]
+        self._servers = [Upstream(address, self._models) for address in self.addresses]
         until = asyncio.get_running_loop().time() + START_SECONDS
         while not (ready := [server for server in self._servers if server.ready]):
             troubles = [server.trouble for server in self._servers if server.trouble]
@@ -131,7 +132,7 @@ class TritonEngine:
         }
         answer = await server.client.infer("audio_tokenizer", inputs, seconds=EMBED_SECONDS)
         ids = answer["prompt_speech_tokens"].reshape(-1).tolist()
-        return np.array(vocabulary.from_ids(ids), np.int32)
+        return np.array(vocabulary_of(self.model.family).tokens(ids), np.int32)
 
     async def _embedding_of(self, server: Upstream, recording: Floats) -> Floats:
         inputs = {"reference_wav": recording[None]}

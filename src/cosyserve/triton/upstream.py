@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -67,8 +67,10 @@ class ServedModel:
 class Upstream:
     """A server and the task that watches it. Belongs to the running event loop."""
 
-    def __init__(self, address: str, model: str) -> None:
-        self.address, self.model = address, model
+    def __init__(self, address: str, models: Sequence[str]) -> None:
+        """`models`: names of speech models, one of which the server has."""
+        self.address, self.model = address, models[0]
+        self._models = models
         self.client = TritonClient(address)
         self.served: ServedModel | None = None
         self.ready = False
@@ -124,8 +126,14 @@ class Upstream:
             await asyncio.sleep(CHECK_EVERY)
 
     async def _check(self) -> None:
-        if not await self.client.ready(self.model, seconds=CHECK_SECONDS):
-            raise WorkerError(f"the model {self.model!r} is not ready")
+        names = [self.model] if self.ready else self._models
+        for name in names:
+            if await self.client.ready(name, seconds=CHECK_SECONDS):
+                self.model = name
+                break
+        else:
+            known = " or ".join(map(repr, names))
+            raise WorkerError(f"the model {known} is not ready")
         if not self.ready:  # a server that comes back may have another model
             config = await self.client.config(self.model, seconds=CHECK_SECONDS)
             self.served = ServedModel.of(config)

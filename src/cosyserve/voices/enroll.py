@@ -23,6 +23,7 @@ from cosyserve.contracts import (
 )
 from cosyserve.errors import VoiceError
 from cosyserve.models.config import EncoderConfig
+from cosyserve.voices.fits import recording_of
 
 if TYPE_CHECKING:  # `voice_from_features` needs no torch
     from cosyserve.checkpoints.model import Model
@@ -54,6 +55,14 @@ def enroll(model: Model, recording: Recording, *, keep_audio: bool = False) -> V
     voice = voice_from_features(model.config, recording, tokens, embedding)
     _check_transcript(model, voice)
     return replace(voice, source=recording.samples) if keep_audio else voice
+
+
+def made_anew(model: Model, voice: Voice) -> Voice:
+    """The voice, learned again if it is another family's and has kept its recording."""
+    recording = recording_of(voice)
+    if recording is None or voice.family == model.config.family:
+        return voice
+    return enroll(model, recording, keep_audio=True)
 
 
 def _check_transcript(model: Model, voice: Voice) -> None:

@@ -1,8 +1,9 @@
-"""Whether a voice fits a model. It imports no torch, so that a gateway may check, too."""
+"""Whether a voice fits a model, and what it is learned anew from if it does not. It imports no
+torch, so that a gateway may check, too."""
 
 from __future__ import annotations
 
-from cosyserve.contracts import Voice, VoiceFormat
+from cosyserve.contracts import Recording, Voice, VoiceFormat
 from cosyserve.errors import VoiceError
 
 
@@ -28,3 +29,11 @@ def check_fits(voice: Voice, model: VoiceFormat) -> None:
     limit = model.speech_tokens
     if limit and voice.speech_tokens.size and int(voice.speech_tokens.max()) >= limit:
         raise VoiceError(f"voice '{voice.name}' has tokens above {limit - 1}")
+
+
+def recording_of(voice: Voice) -> Recording | None:
+    """The recording that a voice was learned from, if it has kept it."""
+    if voice.source is None:
+        return None
+    texts = voice.prompt_text, voice.name, voice.language, voice.consent
+    return Recording(voice.source, voice.source_rate, *texts)

@@ -65,7 +65,7 @@ def _read(
         if file.name != SPEAKERS:
             voices[file.stem] = load_voice(file)
             continue
-        for name, voice in import_spk2info(file, tokenizer).items():
+        for name, voice in import_spk2info(file, tokenizer, config.family).items():
             if name in voices:
                 raise VoiceError(f"{file}: the folder voices/ has a '{name}', too: remove one")
             _check(file, name, voice, config.voice_format)

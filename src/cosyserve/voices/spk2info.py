@@ -6,6 +6,7 @@ other from its Triton runtime (prompt text as a string). Only plain tensors are 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,11 @@ INTEGERS = (torch.int32, torch.int64)
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
-def import_spk2info(file: Path, tokenizer: TextTokenizer | None) -> dict[str, Voice]:
-    """All speakers of a file, by id. The tokenizer turns prompt ids back into text."""
+def import_spk2info(
+    file: Path, tokenizer: TextTokenizer | None, family: str = "cosyvoice2"
+) -> dict[str, Voice]:
+    """All speakers of a file, by id. The tokenizer turns prompt ids back into text; `family` is the
+    one of the model that made them, which the file doesn't say."""
     try:
         speakers = unpickle(file)
     except CheckpointError as error:
@@ -36,7 +40,7 @@ def import_spk2info(file: Path, tokenizer: TextTokenizer | None) -> dict[str, Vo
     voices = {}
     for name, info in speakers.items():
         try:
-            voices[name] = _voice(name, info, tokenizer)
+            voices[name] = replace(_voice(name, info, tokenizer), family=family)
         except VoiceError as error:
             raise VoiceError(f"{file}: speaker {name!r:.80}: {error}") from error
     return voices

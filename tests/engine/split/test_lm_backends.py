@@ -15,6 +15,7 @@ import pytest
 from cosyserve.backends.llm_server import LLMServer
 from cosyserve.backends.openai_llm import OpenAILLM
 from cosyserve.backends.protocols import LMBackend, LMRequest, SpeechTokens
+from cosyserve.checkpoints.published.folder import hugging_face_sizes
 from cosyserve.contracts import LLMSampling, Sampling
 from cosyserve.engine.split.lm_backends import open_lm
 from cosyserve.engine.split.lm_service import LMService
@@ -155,6 +156,7 @@ def test_what_vllm_is_asked(runtime: Runtime, hugging_face_lm_folder: Path) -> N
     asyncio.run(heard(lm))
     assert runtime.asked == ASKED | {
         "stop_token_ids": [END, END + 1, END + 2],
+        "allowed_token_ids": None,
         "output_kind": "delta",
     }
     name = "CosyVoiceSpeechLM"
@@ -167,6 +169,28 @@ def test_what_vllm_is_asked(runtime: Runtime, hugging_face_lm_folder: Path) -> N
         "skip_tokenizer_init": True,
         "hf_overrides": {"architectures": [name]},
     }
+
+
+@pytest.mark.parametrize("name", ["vllm", "trtllm"])
+def test_cosyvoice3_draws_no_text_and_ends_at_any_control_id(
+    name: str, runtime: Runtime, hugging_face_lm3_folder: Path
+) -> None:
+    folder = hugging_face_lm3_folder
+    first = hugging_face_sizes(folder)[0].text_vocab
+    sos, *others = range(first + 6561, first + 6761)
+    silence = [first + 28] * 7
+    runtime.drawn = [([first + 100, *silence], None), ([first + 200, others[50]], "stop")]
+    assert asyncio.run(heard(opened(name, folder))) == [
+        SpeechTokens((100, *[28] * 5)),  # as our own LM cuts it short
+        SpeechTokens((200,), "stop"),
+    ]
+    assert runtime.prompt == [sos, 5, 6, sos + 2, first + 7]
+    assert {*runtime.asked["stop_token_ids"], sos + 1} == {sos, *others}
+    if name == "vllm":
+        assert runtime.asked["allowed_token_ids"] == list(range(first, first + 6761))
+        assert runtime.opened["hf_overrides"] == {}
+    else:
+        assert runtime.asked["end_id"] == sos + 1
 
 
 def test_what_tensorrt_llm_is_asked(runtime: Runtime, hugging_face_lm_folder: Path) -> None:

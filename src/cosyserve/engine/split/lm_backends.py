@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from cosyserve.backends.llm_server import LLMServer
 from cosyserve.backends.protocols import LMBackend
-from cosyserve.backends.vocabulary import Vocabulary
+from cosyserve.backends.vocabulary import COSYVOICE3, Vocabulary
 from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
 from cosyserve.checkpoints.published.folder import hugging_face_sizes
 from cosyserve.contracts import LLMSampling
 from cosyserve.engine.compute.profile import CPU_SLOTS
 from cosyserve.engine.split.lm_service import LMService
+from cosyserve.engine.split.silences import ShortSilences
 from cosyserve.errors import CheckpointError, InputError
-from cosyserve.models.config import LMConfig
-
-if TYPE_CHECKING:
-    from cosyserve.backends.openai_llm import OpenAILLM
 
 LMName = Literal["ours", "hf", "trtllm", "vllm", "openai"]
 
@@ -54,40 +52,37 @@ def open_lm(
         raise InputError(f"unknown backend {name!r:.40}: use {', '.join(get_args(LMName))}")
     folder = Path(model)
     sizes, _ = hugging_face_sizes(folder)
-    _require_cosyvoice2(sizes, str(folder))
-    vocabulary = Vocabulary(sizes.text_vocab, sizes.speech_tokens)
+    vocabulary = Vocabulary.of(sizes)
+
+    def heard(lm: LMBackend) -> LMBackend:
+        return ShortSilences(lm, sizes.silent) if sizes.silent else lm
+
     if name == "hf":
         from cosyserve.backends.hugging_face import HuggingFaceLM
 
-        return HuggingFaceLM(folder, vocabulary, device=device, dtype=dtype, max_batch=slots)
+        return heard(HuggingFaceLM(folder, vocabulary, device=device, dtype=dtype, max_batch=slots))
     if name == "vllm":
         from cosyserve.backends.vllm import VLLM
 
-        return VLLM(folder, vocabulary, sampling, dtype=dtype, max_batch=slots)
+        return heard(VLLM(folder, vocabulary, sampling, dtype=dtype, max_batch=slots))
     if not engine_dir:
         raise InputError("the backend trtllm needs engine_dir, the folder of an engine")
     from cosyserve.backends.tensorrt_llm import TensorRTLLM
 
-    return TensorRTLLM(Path(engine_dir), vocabulary, sampling, gpu_memory=kv_cache_fraction)
+    return heard(TensorRTLLM(Path(engine_dir), vocabulary, sampling, gpu_memory=kv_cache_fraction))
 
 
-def open_llm_server(server: LLMServer, model: Model) -> OpenAILLM:
+def open_llm_server(server: LLMServer, model: Model) -> LMBackend:
     """The LM behind an LLM server, for a model that needs no LM of its own."""
     from cosyserve.backends.openai_llm import OpenAILLM  # its HTTP library takes its time
 
     config, tokenizer = model.need_text_side()
-    _require_cosyvoice2(config, f"model '{model.config.name}'")
+    if config.kind == "cosyvoice3":
+        server = replace(server, vocabulary=COSYVOICE3)
     if config.speech_tokens != server.vocabulary.speech:
         raise CheckpointError(
             f"model '{model.config.name}' has {config.speech_tokens} speech tokens, the LM of an "
-            f"LLM server {server.vocabulary.speech}: use a CosyVoice2 model"
+            f"LLM server {server.vocabulary.speech}: use a CosyVoice model"
         )
-    return OpenAILLM(server, partial(tokenizer.decode, skip_special=False))
-
-
-def _require_cosyvoice2(config: LMConfig, origin: str) -> None:
-    if config.kind != "cosyvoice2":
-        raise CheckpointError(
-            f"{origin} is a CosyVoice3 LM, which other runtimes can't run for cosyserve yet: use "
-            "the LM of its own folder"
-        )
+    lm = OpenAILLM(server, partial(tokenizer.decode, skip_special=False))
+    return ShortSilences(lm, config.silent) if config.silent else lm

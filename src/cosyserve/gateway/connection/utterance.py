@@ -138,9 +138,8 @@ class ConnectionUtterance:
         else:  # only now: an utterance without text yet must not take a place in the engine
             request = replace(request, text=await self._text.begin())
             self._record.started = self._text.started or self._record.started
-        self._speaking = Speaking(
-            self._context.engine, request, framing, self._record, fields.max_new_tokens
-        )
+        engine = self._context.interpreter.engine(fields.model)
+        self._speaking = Speaking(engine, request, framing, self._record, fields.max_new_tokens)
         async with aclosing(self._speaking.audio()) as audio:
             async for data in audio:
                 for begin in range(0, len(data), FRAME_BYTES):

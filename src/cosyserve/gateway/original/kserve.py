@@ -19,18 +19,19 @@ from cosyserve.contracts import Engine, Floats, Recording, SpeechRequest, Voice
 from cosyserve.errors import AudioError
 from cosyserve.gateway.errors import Refusal, invalid_value
 from cosyserve.gateway.limits import Limits
+from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.speech.framing import Usage
 from cosyserve.gateway.speech.response import SpeechResponse
 from cosyserve.gateway.speech.routes import check_text
-from cosyserve.gateway.status import check_model
 from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.voices.enroll import check_recording
 from cosyserve.voices.learned import LearnedVoices
 from cosyserve.voices.store import DEFAULT
 
-MODELS = frozenset({"cosyvoice2", "cosyvoice2_dit"})  # the original's names for its speech models
+# The original's speech models, and the families of which they are.
+MODELS = {"cosyvoice2": "cosyvoice2", "cosyvoice2_dit": "cosyvoice2", "cosyvoice3": "cosyvoice3"}
 InputName = Literal[
     "reference_wav", "reference_wav_len", "reference_text", "target_text", "voice_id"
 ]
@@ -68,7 +69,7 @@ ANSWER: dict[int | str, dict[str, Any]] = {
 
 
 def routes(
-    engine: Engine,
+    models: Models,
     known: KnownVoices,
     learned: LearnedVoices,
     enrolment: Enrolment,
@@ -77,16 +78,16 @@ def routes(
 ) -> APIRouter:
     router = APIRouter(tags=["kserve"])
 
-    async def speaker(inputs: dict[InputName, list[Any]], client: str) -> Voice:
+    async def speaker(engine: Engine, inputs: dict[InputName, list[Any]], client: str) -> Voice:
+        model = engine.model
         if "reference_wav" not in inputs:
-            return await known.speaker(_text(inputs, "voice_id") or DEFAULT)
+            return await known.speaker(_text(inputs, "voice_id") or DEFAULT, model)
         samples, text = await asyncio.to_thread(_wave, inputs), _text(inputs, "reference_text")
         recording = Recording(samples, SPEECH_RATE, text)
         check_recording(recording)
-        fingerprint = engine.model.fingerprint
         return await learned.get(
-            *(fingerprint, samples.tobytes(), text),
-            learn=lambda: enrolment.embed(recording, client),
+            *(model.family, model.fingerprint, samples.tobytes(), text),
+            learn=lambda: enrolment.embed(engine, recording, client),
         )
 
     @router.post("/v2/models/{name}/infer", response_class=Response, responses=ANSWER)
@@ -94,13 +95,13 @@ def routes(
         name: Annotated[str, Path(max_length=200)], body: InferRequest, request: Request
     ) -> Response:
         """Speaks `target_text` in the voice of `reference_wav` (16 kHz), or of a name."""
-        if name not in MODELS:
-            check_model(engine.model, name, policy)
+        family = MODELS.get(name)
+        engine = models.of_family(family) if family else models.named(name, policy)
         inputs = {tensor.name: tensor.data for tensor in body.inputs}
         text, record = _text(inputs, "target_text"), request.state.record
         record.characters = len(text)
         check_text(text, limits, "target_text")
-        voice = await speaker(inputs, record.client)
+        voice = await speaker(engine, inputs, record.client)
         return SpeechResponse(
             engine, SpeechRequest(text, voice, voice.mode), KServeFraming(name), record
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from dataclasses import replace
 from typing import NoReturn
 
 from fastapi import APIRouter, WebSocket
@@ -66,7 +67,8 @@ class RealtimeConnection(Connection):
 
     async def open(self) -> None:
         if self._asked_model and not _is_realtime(self._asked_model):
-            self._context.interpreter.check_model(self._asked_model)
+            model = self._context.interpreter.engine(self._asked_model).model
+            self._session = replace(self._session, model=model.name)
         await self._socket.accept(SUBPROTOCOL)
         await self._tell(event("session.created", session=self._session_body()))
 

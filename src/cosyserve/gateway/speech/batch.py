@@ -15,7 +15,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from cosyserve.contracts import Engine
 from cosyserve.errors import OverloadError
 from cosyserve.gateway.errors import ErrorBody, Refusal
 from cosyserve.gateway.limits import Gate, Limits, shutting_down, took_too_long
@@ -68,7 +67,6 @@ class SpeechBatch:
 
     def __init__(
         self,
-        engine: Engine,
         interpreter: Interpreter,
         limits: Limits,
         gate: Gate,
@@ -77,7 +75,6 @@ class SpeechBatch:
         shared: dict[str, Any],
     ) -> None:
         """`record` is that of the whole request, `shared` are fields for items that lack them."""
-        self._engine = engine
         self._interpreter = interpreter
         self._limits = limits
         self._gate = gate
@@ -142,7 +139,8 @@ class SpeechBatch:
                 request = await self._interpreter.request(
                     body, body.input, record.client, self._fetches
                 )
-                speaking = Speaking(self._engine, request, framing, record, body.max_new_tokens)
+                engine = self._interpreter.engine(body.model)
+                speaking = Speaking(engine, request, framing, record, body.max_new_tokens)
                 pieces = await self._hear(speaking)
                 break
             except OverloadError as full:  # who asks for many at once has time
@@ -175,9 +173,7 @@ class SpeechBatch:
             raise
 
 
-def routes(
-    engine: Engine, interpreter: Interpreter, limits: Limits, gate: Gate, ledger: Ledger
-) -> APIRouter:
+def routes(interpreter: Interpreter, limits: Limits, gate: Gate, ledger: Ledger) -> APIRouter:
     router = APIRouter(tags=["speech"])
 
     @router.post(PATH, response_model=BatchResult)
@@ -186,7 +182,7 @@ def routes(
         shared, record = translate(body.model_extra or {}), request.state.record
         texts = [item.get("input") or shared.get("input") for item in body.items]
         _check_length(texts, INPUTS * limits.input_characters)
-        batch = SpeechBatch(engine, interpreter, limits, gate, ledger, record, shared)
+        batch = SpeechBatch(interpreter, limits, gate, ledger, record, shared)
         results = await batch.run(body.items, getattr(request.state, "key", None))
         succeeded = sum(result.status == "success" for result in results)
         result = BatchResult(

@@ -8,23 +8,24 @@ from dataclasses import replace
 from cosyserve.contracts import Engine, Mode, Sampling, SpeechRequest, Voice
 from cosyserve.errors import InputError
 from cosyserve.gateway.errors import Refusal, invalid_value
+from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.speech.body import AudioSource, AudioURL, SpeechFields
 from cosyserve.gateway.speech.dialects import labels
 from cosyserve.gateway.speech.remote_audio import Fetches
-from cosyserve.gateway.status import check_model
 from cosyserve.gateway.telemetry.metrics import Metrics
 from cosyserve.gateway.voices.consents import Consents
 from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.gateway.voices.mixing import is_mix, mix, read_mix
+from cosyserve.voices.fits import recording_of
 from cosyserve.voices.learned import LearnedVoices
 
 
 class Interpreter:
     def __init__(
         self,
-        engine: Engine,
+        models: Models,
         known: KnownVoices,
         learned: LearnedVoices,
         enrolment: Enrolment,
@@ -33,7 +34,7 @@ class Interpreter:
         policy: Policy,
         max_recording_bytes: int,
     ) -> None:
-        self._engine = engine
+        self._models = models
         self._known = known
         self._learned = learned
         self._enrolment = enrolment
@@ -42,8 +43,9 @@ class Interpreter:
         self._policy = policy
         self._max_recording_bytes = max_recording_bytes
 
-    def check_model(self, name: str) -> None:
-        check_model(self._engine.model, name, self._policy)
+    def engine(self, model: str) -> Engine:
+        """The engine of the model that a client names."""
+        return self._models.named(model, self._policy)
 
     def fetches(self) -> Fetches:
         """For several requests that may name the same recording."""
@@ -58,11 +60,10 @@ class Interpreter:
     ) -> SpeechRequest:
         """`client` is who asks, as `Record` has it."""
         self._pass_over(fields.model_extra or {})
-        if fields.model:
-            self.check_model(fields.model)
+        engine = self.engine(fields.model)
         _check_task(fields)
         mode = _asked_mode(fields)
-        voice = await self._speaker(fields, mode, client, fetches or self.fetches())
+        voice = await self._speaker(engine, fields, mode, client, fetches or self.fetches())
         return SpeechRequest(
             text=text,
             voice=voice,
@@ -72,7 +73,7 @@ class Interpreter:
             seed=fields.seed,
             stream=True,
             language=fields.language,
-            sampling=_sampling(fields, self._engine.model.sampling),
+            sampling=_sampling(fields, engine.model.sampling),
         )
 
     def _pass_over(self, unknown: dict[str, object]) -> None:
@@ -82,26 +83,46 @@ class Interpreter:
             self._metrics.ignored_fields.labels(label).inc()
 
     async def _speaker(
-        self, fields: SpeechFields, mode: Mode | None, client: str, fetches: Fetches
+        self,
+        engine: Engine,
+        fields: SpeechFields,
+        mode: Mode | None,
+        client: str,
+        fetches: Fetches,
     ) -> Voice:
         source, text = _reference(fields)
         if source is not None:
             consent = await self._consents.statement(fields.consent)
             self._learned.check_consent(consent)
             data = await self._recording(source, fetches)
-            return await self._learned_voice(data, client, text, consent)
+            return await self._learned_voice(engine, data, client, text, consent)
         if not is_mix(fields.voice):
-            return await self._known.speaker(fields.voice)
+            return await self._known_voice(engine, fields.voice, client)
         parts = [
-            (await self._known.speaker(name), weight) for name, weight in read_mix(fields.voice)
+            (await self._known_voice(engine, name, client), weight)
+            for name, weight in read_mix(fields.voice)
         ]
         return mix(parts, embeddings_alone=mode is Mode.PRESET)
 
-    async def _learned_voice(self, data: bytes, client: str, text: str, consent: str) -> Voice:
-        fingerprint = self._engine.model.fingerprint
+    async def _known_voice(self, engine: Engine, name: str, client: str) -> Voice:
+        """The voice of a name; learned anew if another family's has kept its recording."""
+        voice, model = await self._known.speaker(name, engine.model), engine.model
+        recording = recording_of(voice)
+        if voice.family == model.family or recording is None:
+            return voice
         return await self._learned.get(
-            *(fingerprint, data, text),
-            learn=lambda: self._enrolment.learn(data, client, text=text, consent=consent),
+            *(model.family, model.fingerprint, voice.content_hash),
+            learn=lambda: self._enrolment.embed(engine, recording, client),
+            consent=voice.consent,
+        )
+
+    async def _learned_voice(
+        self, engine: Engine, data: bytes, client: str, text: str, consent: str
+    ) -> Voice:
+        model = engine.model
+        return await self._learned.get(
+            *(model.family, model.fingerprint, data, text),
+            learn=lambda: self._enrolment.learn(engine, data, client, text=text, consent=consent),
             consent=consent,
         )
 

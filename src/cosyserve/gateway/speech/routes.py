@@ -7,7 +7,6 @@ import asyncio
 from fastapi import APIRouter, Request, Response
 
 from cosyserve.audio import MEDIA_TYPES
-from cosyserve.contracts import Engine
 from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.speech.body import OPENAPI_BODY, SpeechBody, StreamFormat, read_speech
@@ -25,7 +24,7 @@ SPEECH: dict[int | str, dict[str, object]] = {
 }
 
 
-def routes(engine: Engine, interpreter: Interpreter, limits: Limits) -> APIRouter:
+def routes(interpreter: Interpreter, limits: Limits) -> APIRouter:
     router = APIRouter(tags=["speech"])
     outcomes = Outcomes()
 
@@ -51,6 +50,7 @@ def routes(engine: Engine, interpreter: Interpreter, limits: Limits) -> APIRoute
             outcome = Outcome(request_id=record.request_id, finish_reason=finish, usage=usage)
             outcomes.keep(key, outcome)
 
+        engine = interpreter.engine(body.model)
         return SpeechResponse(engine, speech_request, framing, record, body.max_new_tokens, ended)
 
     @router.get("/v1/audio/speech/{request_id}")

@@ -24,8 +24,9 @@ FACTOR = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0, 1.5, 3.0)
 
 
 class Metrics(Collector):
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, model: str = "") -> None:
+        """`model`: the name that every series has; if empty, that of the engine's."""
+        self._model = model or engine.model.name
         registry = self._registry = CollectorRegistry()
         registry.register(EngineCounts(engine))
         self._first_audio = Histogram(
@@ -124,7 +125,7 @@ class Metrics(Collector):
         return with_aliases(self._with_model())
 
     def _with_model(self) -> Iterator[Metric]:
-        model = {"model": self._engine.model.name}
+        model = {"model": self._model}
         for family in self._registry.collect():
             family.samples = [
                 sample._replace(labels=model | sample.labels) for sample in family.samples

@@ -18,8 +18,7 @@ WAITING_PER_CLIENT = 16
 class Enrolment:
     """`client` is who asks, as `Record` has it."""
 
-    def __init__(self, engine: Engine, decoder: Decoder) -> None:
-        self._engine = engine
+    def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
         self._turns = Turns(AT_ONCE, WAITING, WAITING_PER_CLIENT)
 
@@ -29,6 +28,7 @@ class Enrolment:
 
     async def learn(
         self,
+        engine: Engine,
         data: bytes,
         client: str,
         *,
@@ -40,10 +40,10 @@ class Enrolment:
         """The voice of a file's recording, in which the text is said."""
         async with self._turns.take(client):
             audio = await self._decoder.decode(data)
-            return await self._engine.embed(
+            return await engine.embed(
                 Recording(audio.samples, audio.rate, text, name, language, consent)
             )
 
-    async def embed(self, recording: Recording, client: str) -> Voice:
+    async def embed(self, engine: Engine, recording: Recording, client: str) -> Voice:
         async with self._turns.take(client):
-            return await self._engine.embed(recording)
+            return await engine.embed(recording)

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cosyserve.contracts import Engine, Voice, VoiceFormat
+from cosyserve.contracts import Engine, ModelInfo, Voice, VoiceFormat
 from cosyserve.errors import MissingVoiceError, VoiceError
 from cosyserve.gateway.errors import Refusal
+from cosyserve.gateway.models import Models
 from cosyserve.gateway.voices.stand_ins import OPENAI_VOICES, stand_ins
 from cosyserve.gateway.voices.store_threads import StoreThreads
 from cosyserve.voices.fits import check_fits
-from cosyserve.voices.library import VoiceLibrary
+from cosyserve.voices.library import NO_VOICE, VoiceLibrary
 from cosyserve.voices.store import DEFAULT, VoiceStore, check_name
 
 
 class KnownVoices:
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine | Models,
         store: VoiceStore,
         default_voice: str = "",
         aliases: Mapping[str, str] | None = None,
     ) -> None:
         """`aliases`: the voices' further names."""
-        self._engine = engine
+        models = Models.of(engine)
         self._aliases = aliases or {}
-        self._library = VoiceLibrary(store, lambda: engine.model.voices, default_voice)
+        self._library = VoiceLibrary(store, lambda: _shipped(models), default_voice)
         if default_voice:
             model = engine.model
             check_fits(self._library.get(DEFAULT), VoiceFormat(model.family, model.fingerprint))
@@ -45,15 +46,22 @@ class KnownVoices:
         """The voice of exactly this name, or of this alias."""
         return await self._find(self._aliases.get(name, name))
 
-    async def speaker(self, name: str) -> Voice:
-        """The voice to speak with when a client says this name."""
+    async def speaker(self, name: str, model: ModelInfo) -> Voice:
+        """The voice for a model to speak with when a client says this name."""
         name = self._aliases.get(name, name)
         try:
-            return await self._find(name)
+            voice = await self._find(name)
         except MissingVoiceError:
             if name not in OPENAI_VOICES:
                 raise
-            return await self._find(stand_ins(self._engine.model.voices)[name])
+            name = stand_ins(model.voices)[name]
+            voice = await self._find(name)
+        if not self.is_shipped(voice) or any(voice is own for own in model.voices.values()):
+            return voice
+        # It came with another model of this server.
+        if name not in model.voices:
+            raise VoiceError(NO_VOICE) if name == DEFAULT else _missing(name)
+        return model.voices[name]
 
     async def check_free(self, name: str) -> None:
         if name in await self.names():
@@ -80,6 +88,14 @@ class KnownVoices:
             return await self._threads.run(self._library.get, name)
         except MissingVoiceError as error:
             raise _missing(name) from error
+
+
+def _shipped(models: Models) -> Mapping[str, Voice]:
+    """The voices that came with any model; of one name, the first model's."""
+    shipped: dict[str, Voice] = {}
+    for engine in models.engines:
+        shipped = engine.model.voices | shipped
+    return shipped
 
 
 def _missing(name: str) -> VoiceError:

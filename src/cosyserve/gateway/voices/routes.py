@@ -12,9 +12,11 @@ from urllib.parse import quote
 from fastapi import APIRouter, Form, Request, Response, UploadFile
 from pydantic import BaseModel
 
-from cosyserve.contracts import TOKENS_PER_SECOND, Engine, Voice, VoiceFormat
+from cosyserve.contracts import TOKENS_PER_SECOND, Voice, VoiceFormat
 from cosyserve.gateway.errors import invalid_value
 from cosyserve.gateway.limits import MAX_TEXT
+from cosyserve.gateway.models import Models
+from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.voices.consents import Consents
 from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
@@ -69,7 +71,11 @@ class VoiceDetails(VoiceEntry):
 
 
 def routes(
-    engine: Engine, voices: KnownVoices, enrolment: Enrolment, consents: Consents
+    models: Models,
+    voices: KnownVoices,
+    enrolment: Enrolment,
+    consents: Consents,
+    policy: Policy,
 ) -> APIRouter:
     router = APIRouter(prefix="/v1/audio/voices", tags=["voices"])
 
@@ -108,13 +114,16 @@ def routes(
         ref_text: Line = "",
         language: Annotated[str, Form(max_length=32)] = "",
         type: Annotated[str, Form(max_length=32)] = SAMPLE,
+        model: Annotated[str, Form(max_length=200)] = "",
     ) -> VoiceDetails:
         """Learns a voice from a recording, or keeps a voice file.
 
         The recording is `file`, or `audio_sample` as OpenAI calls it; what is said in it `text`, or
-        `ref_text`. A consent may be the id of one that was uploaded before.
+        `ref_text`. A consent may be the id of one that was uploaded before. `model` is the one that
+        learns the voice, if there are several.
         """
         upload, text = _one_upload(file, audio_sample, type), text or ref_text
+        engine = models.named(model, policy)
         id = name if file else NOT_IN_IDS.sub("-", name)
         await voices.check_free(id)
         consent = await consents.statement(consent)
@@ -122,11 +131,12 @@ def routes(
         if _is_voice_file(data):
             learned = await asyncio.to_thread(from_bytes, data, "the voice file")
             voice = replace(learned, name=name, consent=consent)
-            check_fits(voice, VoiceFormat(engine.model.family, engine.model.fingerprint))
+            speaker = (engine if model else models.of_family(voice.family)).model
+            check_fits(voice, VoiceFormat(speaker.family, speaker.fingerprint))
         else:
             client = request.state.record.client
             voice = await enrolment.learn(
-                data, client, text=text, name=name, language=language, consent=consent
+                engine, data, client, text=text, name=name, language=language, consent=consent
             )
         await voices.add(id, voice)
         return details(id, voice)

@@ -19,14 +19,15 @@ import numpy as np
 import triton_python_backend_utils as pb
 
 from cosyserve.backends.protocols import LMRequest, SpeechTokens, limited
+from cosyserve.backends.vocabulary import Vocabulary
 from cosyserve.contracts import Floats, LLMSampling, Voice
 from cosyserve.engine.compute.limits import SEED_MASK
 from cosyserve.engine.compute.playback import Playback
 from cosyserve.errors import CosyError, WorkerError
-from cosyserve.triton import vocabulary
 from cosyserve.triton.client import TritonClient
 from cosyserve.triton.models.base import Array, Outputs
 from cosyserve.triton.models.errors import check
+from cosyserve.triton.vocabulary import TritonVocabulary
 from cosyserve.voices.lru import ByteLRU
 from cosyserve.voices.mirror import voice_bytes, voice_key
 
@@ -62,8 +63,9 @@ class TritonLM:
     of a process when several are open at once, and work goes on when nobody listens.
     """
 
-    def __init__(self, address: str, sampling: LLMSampling | None) -> None:
+    def __init__(self, address: str, sampling: LLMSampling | None, vocabulary: Vocabulary) -> None:
         """`sampling` of the TensorRT-LLM backend; None: the model behind the name is our LM."""
+        self._vocabulary = vocabulary
         self._address = address
         self._sampling = sampling
         self._ours = sampling is None
@@ -83,8 +85,7 @@ class TritonLM:
         try:
             async with aclosing(answers):
                 async for answer in answers:
-                    ids = answer["output_ids"].reshape(-1).tolist()
-                    tokens = vocabulary.from_ids([id for id in ids if id < vocabulary.END])
+                    tokens = self._vocabulary.tokens(answer["output_ids"].reshape(-1).tolist())
                     count += len(tokens)
                     if tokens:
                         yield SpeechTokens(
@@ -96,7 +97,7 @@ class TritonLM:
                         self._resumes.add(resume)
                         resume.add_done_callback(self._resumes.discard)
         except WorkerError as error:
-            where = f"cosyvoice2 asks for {LM} at the address in its setting `grpc`"
+            where = f"the speech model asks for {LM} at the address in its setting `grpc`"
             raise WorkerError(f"{error} ({where})") from error
         if count < request.max_tokens:
             yield SpeechTokens((), "stop")
@@ -126,7 +127,7 @@ class TritonLM:
         )
 
     def _inputs(self, request: LMRequest) -> Outputs:
-        ids = vocabulary.prompt_ids(request)
+        ids = self._vocabulary.prompt(request)
         inputs: Outputs = {
             "input_ids": np.array(ids, np.int32),
             "input_lengths": np.array([len(ids)], np.int32),
@@ -141,7 +142,7 @@ class TritonLM:
         if sampling := self._sampling:  # our model knows its own end, and draws without these
             inputs["temperature"] = np.array([sampling.temperature], np.float32)
             inputs["repetition_penalty"] = np.array([sampling.repetition_penalty], np.float32)
-            inputs["end_id"] = inputs["pad_id"] = np.array([vocabulary.END], np.int32)
+            inputs["end_id"] = inputs["pad_id"] = np.array([self._vocabulary.end], np.int32)
             # as later versions of the backend call them
             inputs |= {"min_tokens": inputs["min_length"], "seed": inputs["random_seed"]}
         return {name: array[None] for name, array in inputs.items()}
@@ -150,8 +151,11 @@ class TritonLM:
 class TritonToken2Wav:
     """Implements `Token2WavBackend`."""
 
-    def __init__(self, model: str, lookahead: int, cache_bytes: int) -> None:
+    def __init__(
+        self, model: str, lookahead: int, cache_bytes: int, vocabulary: TritonVocabulary
+    ) -> None:
         self.model = model
+        self.vocabulary = vocabulary
         self.lookahead = lookahead
         self._voice_files: ByteLRU[bytes] = ByteLRU(cache_bytes)
 
@@ -189,7 +193,7 @@ class TritonToken2WavStream:
 
     async def advance(self, tokens: Sequence[int], *, final: bool) -> Floats:
         inputs: Outputs = {
-            "target_speech_tokens": np.array(vocabulary.to_ids(tokens), np.int32),
+            "target_speech_tokens": np.array(self._backend.vocabulary.ids(tokens), np.int32),
             "voice": self._voice,
             "finalize": np.array([final]),
         }

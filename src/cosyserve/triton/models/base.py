@@ -192,6 +192,7 @@ class Request:
         self._inputs: dict[str, Array] = {
             tensor.name(): tensor.as_numpy().copy() for tensor in raw.inputs()
         }
+        self.outputs = frozenset(raw.requested_output_names())
         self.parameters: dict[str, Any] = json.loads(raw.parameters() or "{}")
 
     def array(self, name: str) -> Array | None:

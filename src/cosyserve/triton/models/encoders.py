@@ -13,10 +13,10 @@ from cosyserve.audio import speaker_fbank, whisper_log_mel
 from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Floats, Recording
-from cosyserve.triton import vocabulary
 from cosyserve.triton.models.base import Outputs, Request
 from cosyserve.triton.models.errors import triton_error
 from cosyserve.triton.models.loading import load_parts
+from cosyserve.triton.vocabulary import vocabulary_of
 from cosyserve.voices.enroll import check_recording
 
 
@@ -61,10 +61,11 @@ class AudioTokenizer(EncoderModel):
 
     def encoder(self, model: Model) -> Callable[[list[Floats]], list[Outputs]]:
         tokenizer = model.speech_tokenizer or model.need_prompt_encoders()[0]
+        vocabulary = vocabulary_of(model.config.family)
 
         def encode(waves: list[Floats]) -> list[Outputs]:
             batch = tokenizer.batch([whisper_log_mel(wave) for wave in waves])
-            ids = [np.array(vocabulary.to_ids(tokens.tolist()), np.int32) for tokens in batch]
+            ids = [np.array(vocabulary.ids(tokens.tolist()), np.int32) for tokens in batch]
             return [{"prompt_speech_tokens": row[None]} for row in ids]
 
         return encode

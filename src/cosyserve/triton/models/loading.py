@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 
+from cosyserve.checkpoints import native
 from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
+from cosyserve.checkpoints.parts import build
+from cosyserve.models.vocoder.hift import HiFT
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of the C library's mallopt
 
@@ -23,6 +27,14 @@ def load_parts(settings: Mapping[str, str], *parts: str) -> Model:
     if model.device.type == "cpu":
         _keep_memory()
     return model
+
+
+def load_vocoder(settings: Mapping[str, str]) -> HiFT:
+    """The vocoder alone."""
+    model = load_parts(settings)
+    parts = native.read(Path(settings["model_dir"]), only=("vocoder",))
+    built = build(HiFT, parts.config.vocoder, parts.states["vocoder"], "vocoder")
+    return built.to(model.device, torch.float32)
 
 
 def _keep_memory() -> None:

@@ -15,13 +15,14 @@ from dataclasses import replace
 import numpy as np
 
 from cosyserve.backends.protocols import LMRequest
+from cosyserve.backends.vocabulary import Vocabulary
 from cosyserve.contracts import Sampling
 from cosyserve.engine.compute.hops import NEVER
 from cosyserve.engine.split.lm_service import LMService
 from cosyserve.errors import CosyError, InputError
-from cosyserve.triton import vocabulary
 from cosyserve.triton.models.base import AsyncTritonModel, Outputs, Request
 from cosyserve.triton.models.loading import load_parts
+from cosyserve.triton.vocabulary import vocabulary_of
 
 MAX_PAUSE_SECONDS = 1.0
 UNUSED = ("temperature", "repetition_penalty", "beam_width", "len_penalty")  # 1 means: off
@@ -32,6 +33,7 @@ class TritonPythonModel(AsyncTritonModel):
         model = load_parts(self.settings, "lm")
         lm, _ = model.need_lm()
         self.sampling = model.config.sampling
+        self.vocabulary = vocabulary_of(model.config.family).lm
         slots, waiting = int(self.settings["slots"]), int(self.settings["waiting"])
         self.lm = LMService(lm, slots=slots, max_waiting=waiting)
         self.paused: dict[int, asyncio.Event] = {}
@@ -46,12 +48,13 @@ class TritonPythonModel(AsyncTritonModel):
             return
         pause_id = request.parameters.get("pause_id", 0)
         total = 0.0
-        async with aclosing(self.lm.generate(_lm_request(request, self.sampling))) as pieces:
+        asked = _lm_request(request, self.sampling, self.vocabulary)
+        async with aclosing(self.lm.generate(asked)) as pieces:
             async for piece in pieces:
                 if piece.finish == "error":
                     raise CosyError("the speech LM computed NaN: its weights are broken")
                 total += sum(piece.log_probs)
-                yield _outputs(piece.ids, piece.log_probs, total)
+                yield _outputs(self.vocabulary.ids(piece.ids), piece.log_probs, total)
                 if pause_id and self.lm.queue.paused:
                     await self._pause(pause_id)
                 pause_id = 0
@@ -65,13 +68,13 @@ class TritonPythonModel(AsyncTritonModel):
             self.paused.pop(pause_id, None)
 
 
-def _lm_request(request: Request, defaults: Sampling) -> LMRequest:
+def _lm_request(request: Request, defaults: Sampling, vocabulary: Vocabulary) -> LMRequest:
     for name in UNUSED:
         if request.get_float(name, 1.0) != 1.0:
             raise InputError(f"{name} must be 1 or left out: the speech LM samples without it")
     ids = request.need("input_ids").reshape(-1)
     length = request.get_int("input_lengths", ids.size)
-    text, speech = vocabulary.parse_prompt(ids[:length].tolist())
+    text, speech = vocabulary.parse(ids[:length].tolist())
     streaming = request.get_bool("streaming", False)
     return LMRequest(
         text=text,
@@ -90,9 +93,9 @@ def _lm_request(request: Request, defaults: Sampling) -> LMRequest:
     )
 
 
-def _outputs(tokens: Sequence[int], log_probs: Sequence[float], total: float) -> Outputs:
+def _outputs(drawn: Sequence[int], log_probs: Sequence[float], total: float) -> Outputs:
     """One beam of one row. Log-probabilities that were not computed are an empty output."""
-    ids = np.array(vocabulary.to_ids(tokens), np.int32)
+    ids = np.array(drawn, np.int32)
     return {
         "output_ids": ids[None, None],
         "sequence_length": np.array([[len(ids)]], np.int32),

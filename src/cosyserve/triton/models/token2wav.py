@@ -15,7 +15,6 @@ from cosyserve.engine.compute.hops import hop_ends
 from cosyserve.engine.compute.token2wav import Token2WavState
 from cosyserve.engine.split.token2wav_service import ChunkRequest, Token2WavService
 from cosyserve.errors import InputError
-from cosyserve.triton import vocabulary
 from cosyserve.triton.models.base import AsyncTritonModel, Outputs, Request
 from cosyserve.triton.models.loading import load_parts
 from cosyserve.triton.models.token2wav_input import InputReader, Token2WavInput
@@ -39,29 +38,29 @@ class TritonPythonModel(AsyncTritonModel):
         return super().held() | {"streams": len(self.streams)}
 
     async def answers(self, request: Request) -> AsyncGenerator[Outputs, None]:
-        tokens = vocabulary.from_ids(request.need("target_speech_tokens").reshape(-1).tolist())
+        ids = request.need("target_speech_tokens").reshape(-1).tolist()
+        tokens = self.inputs.vocabulary.tokens(ids)
         params = await self.inputs.read(request)
         if not tokens:
             raise InputError("target_speech_tokens is empty")
+        yield await self.outputs(request, params, tokens)
+
+    async def outputs(
+        self, request: Request, params: Token2WavInput, tokens: tuple[int, ...]
+    ) -> Outputs:
         if request.array("token_offset") is None:
-            state = self._begin(params)
+            state = self.begin(params)
             samples, _ = await self._compute(params, state, tokens, final=True, stream=False)
         else:
             offset = request.get_int("token_offset", 0)
             final = request.get_bool("finalize", False)
             samples = await self._next(params, tokens, offset, final=final)
-        yield {"waveform": samples[None]}
+        return {"waveform": samples[None]}
 
     async def _next(
         self, params: Token2WavInput, tokens: tuple[int, ...], offset: int, *, final: bool
     ) -> Floats:
-        flow = self.token2wav.token2wav.flow
-        end = len(tokens) if final else len(tokens) - flow.lookahead
-        if not 0 <= offset < end:
-            raise InputError(
-                f"token_offset is {offset}, but {len(tokens)} tokens make audio up to {end}: send "
-                f"all tokens so far{'' if final else f' and {flow.lookahead} more to look at'}"
-            )
+        end = self.end(tokens, offset, final=final)
         state = self.streams.take(params.key(tokens[:offset])) if offset else None
         if state is None:
             state = await self._recompute(params, tokens, offset)
@@ -70,11 +69,22 @@ class TritonPythonModel(AsyncTritonModel):
             self.streams.put(params.key(tokens[:end]), state, params.session)
         return samples
 
+    def end(self, tokens: tuple[int, ...], offset: int, *, final: bool) -> int:
+        """How many tokens the next chunk makes audio of, those before it included."""
+        lookahead = self.token2wav.token2wav.flow.lookahead
+        end = len(tokens) if final else len(tokens) - lookahead
+        if not 0 <= offset < end:
+            raise InputError(
+                f"token_offset is {offset}, but {len(tokens)} tokens make audio up to {end}: send "
+                f"all tokens so far{'' if final else f' and {lookahead} more to look at'}"
+            )
+        return end
+
     async def _recompute(
         self, params: Token2WavInput, tokens: tuple[int, ...], offset: int
     ) -> Token2WavState:
         """The state of a stream whose audio reaches `offset`, which was lost or timed out."""
-        state = self._begin(params)
+        state = self.begin(params)
         flow = self.token2wav.token2wav.flow
         for end in hop_ends(state.prompt_tokens, flow.grid):
             if state.flow.tokens >= offset:
@@ -102,7 +112,7 @@ class TritonPythonModel(AsyncTritonModel):
         )
         return await self.token2wav.compute(chunk), chunk.state
 
-    def _begin(self, params: Token2WavInput) -> Token2WavState:
+    def begin(self, params: Token2WavInput) -> Token2WavState:
         return self.token2wav.token2wav.begin(
             params.voice, with_prompt=params.with_prompt, seed=params.seed, speed=params.speed
         )

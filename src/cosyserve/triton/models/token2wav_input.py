@@ -11,9 +11,9 @@ from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import MAX_SPEED, MIN_SPEED, Recording, Voice
 from cosyserve.errors import InputError, VoiceError
-from cosyserve.triton import vocabulary
 from cosyserve.triton.models.base import Request
 from cosyserve.triton.streams import stream_key
+from cosyserve.triton.vocabulary import vocabulary_of
 from cosyserve.voices import file as voice_file
 from cosyserve.voices.enroll import enroll
 from cosyserve.voices.fits import check_fits
@@ -45,6 +45,7 @@ class InputReader:
 
     def __init__(self, model: Model, cache_bytes: int) -> None:
         self._model = model
+        self.vocabulary = vocabulary_of(model.config.family)
         self._default = describe(model).voices.get(DEFAULT)
         self._learned = LearnedVoices(cache_bytes)
 
@@ -83,7 +84,7 @@ class InputReader:
         return self._fitting(
             Voice(
                 "",
-                np.array(vocabulary.from_ids(tokens.reshape(-1).tolist()), np.int32),
+                np.array(self.vocabulary.tokens(tokens.reshape(-1).tolist()), np.int32),
                 request.need("prompt_speech_feat").astype(np.float32),
                 request.need("prompt_spk_embedding").astype(np.float32).reshape(-1),
                 family=self._model.config.family,

@@ -9,9 +9,9 @@ import numpy as np
 from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Floats, Recording, Voice
-from cosyserve.triton import vocabulary
 from cosyserve.triton.models.backends import model_request, output
 from cosyserve.triton.models.base import Outputs, Request
+from cosyserve.triton.vocabulary import vocabulary_of
 from cosyserve.voices import file as voice_file
 from cosyserve.voices.enroll import check_recording, voice_from_features
 from cosyserve.voices.learned import LearnedVoices
@@ -25,6 +25,7 @@ class VoiceInput:
 
     def __init__(self, model: Model, store: str, default_voice: str, cache_bytes: int) -> None:
         self._model = model
+        self._vocabulary = vocabulary_of(model.config.family)
         shipped = describe(model).voices
         self._library = VoiceLibrary(open_store(store), lambda: shipped, default_voice)
         self._learned = LearnedVoices(cache_bytes)
@@ -55,12 +56,11 @@ class VoiceInput:
             ).async_exec(),
             model_request("speaker_embedding", inputs, ("embedding",)).async_exec(),
         )
+        ids = output(tokens, "prompt_speech_tokens").tolist()
         return await asyncio.to_thread(
             voice_from_features,
             self._model.config,
             recording,
-            np.array(
-                vocabulary.from_ids(output(tokens, "prompt_speech_tokens").tolist()), np.int32
-            ),
+            np.array(self._vocabulary.tokens(ids), np.int32),
             output(embedding, "embedding"),
         )

@@ -1,7 +1,7 @@
 """Text in a voice to a waveform, by the other models of the repository.
 
-Serves `cosyvoice2` and `cosyvoice2_dit`, streamed where the model is decoupled and whole where it
-is not.
+Serves `cosyvoice2`, `cosyvoice2_dit` and `cosyvoice3`, streamed where the model is decoupled and
+whole where it is not.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from cosyserve.triton.models.loading import load_parts
 from cosyserve.triton.models.voice_input import VoiceInput
 from cosyserve.triton.options import speech_request
 from cosyserve.triton.process import GRPC
+from cosyserve.triton.vocabulary import vocabulary_of
 
 
 class TritonPythonModel(AsyncTritonModel):
@@ -40,7 +41,9 @@ class TritonPythonModel(AsyncTritonModel):
         )
         assert model.config.flow
         lookahead = model.config.flow.encoder.lookahead
-        token2wav = TritonToken2Wav(self.settings["token2wav"], lookahead, cache_bytes)
+        token2wav = TritonToken2Wav(
+            self.settings["token2wav"], lookahead, cache_bytes, vocabulary_of(model.config.family)
+        )
         lm = self._lm(model)
         self.engine = SplitEngine(model, lm, token2wav, NumberProcess())
 
@@ -56,7 +59,8 @@ class TritonPythonModel(AsyncTritonModel):
         if not settings["llm_url"]:
             ours, here = settings["triton_backend"] == "python", settings["role"] != "token2wav"
             address = os.environ.get(GRPC, settings["grpc"]) if here else settings["grpc"]
-            return TritonLM(address, None if ours else sampling)
+            vocabulary = vocabulary_of(model.config.family).lm
+            return TritonLM(address, None if ours else sampling, vocabulary)
         key_file = settings["llm_key_file"]
         server = LLMServer(
             settings["llm_url"],

@@ -23,6 +23,7 @@ from cosyserve.engine.compute.vocoder_graphs import VocoderGraphs
 from cosyserve.errors import CheckpointError, CosyError
 from cosyserve.models.config import DiTConfig
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.flow.foreign import ForeignEstimator
 from cosyserve.models.vocoder import stream
 from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.models.vocoder.stream import VocoderState
@@ -202,9 +203,8 @@ class _Pipeline:
     def __init__(self, flow: Flow, vocoder: HiFT, queue: DeviceQueue, rows: Sequence[int]) -> None:
         self.flow, self.vocoder, self.queue = flow, vocoder, queue
         remembers = isinstance(flow.config.estimator, DiTConfig)
-        self._flow = (
-            FlowGraphs(flow, queue, () if remembers else rows, TOKENS) if queue.static else None
-        )
+        captured = queue.static and not isinstance(flow.estimator, ForeignEstimator)
+        self._flow = FlowGraphs(flow, queue, () if remembers else rows, TOKENS) if captured else None
         self._vocoder = VocoderGraphs(vocoder, queue, rows, FRAMES) if queue.static else None
 
     @property

@@ -30,7 +30,7 @@ def render(settings: TritonSettings, out: Path) -> list[str]:
 
 
 def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
-    voices = settings.voices or Settings.read().voices
+    own = Settings.read()
     parts = _parts(settings.model_dir)
     model_dir = model_folder(settings.model_dir).absolute()
     if settings.model_dir == testmodel.NAME:
@@ -45,7 +45,8 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
             "`cosyserve serve`"
         )
     dit = config.flow is not None and isinstance(config.flow.estimator, DiTConfig)
-    places = {"model_dir": str(model_dir), "voices": voices}
+    places = {"model_dir": str(model_dir), "voices": settings.voices or own.voices}
+    places["flow_engines"] = str(Path(settings.flow_engines or own.engines).absolute())
     if settings.engine_dir:
         places["engine_dir"] = str(Path(settings.engine_dir).absolute())
     settings = settings.model_copy(update=places)

@@ -5,6 +5,7 @@ Names are those of the original's ONNX files, where it has the input.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -63,8 +64,10 @@ class EstimatorGraph:
     outputs: Mapping[str, Axes]
 
     def cast(self, dtype: torch.dtype) -> EstimatorGraph:
-        """The graph in another precision; the times remain float32."""
-        return replace(self, network=self.network.to(dtype))
+        """The graph with weights of another precision; times remain float32."""
+        if next(self.network.parameters()).dtype is dtype:
+            return self
+        return replace(self, network=copy.deepcopy(self.network).to(dtype))
 
     def example(self, sizes: Sizes, seed: int = 0) -> dict[str, Tensor]:
         """Inputs of these sizes: noise, half a row at most hidden."""
@@ -115,9 +118,7 @@ class _Chunk(nn.Module):
         att_cache: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         with Float32Islands():
-            v, cache = self.estimator.extend(
-                x, mu, spks, cond, t, DiTCache(cnn_cache, att_cache)
-            )
+            v, cache = self.estimator.extend(x, mu, spks, cond, t, DiTCache(cnn_cache, att_cache))
         return v, cache.conv, cache.attention
 
 

@@ -41,10 +41,11 @@ def _layer_norm(
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-    scores = ((q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)).float()
+    scores: Tensor = ((q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)).float()
     if bias is not None:
         scores = scores + bias.float()
-    return scores.softmax(-1).to(v.dtype) @ v
+    weights: Tensor = scores.softmax(-1).to(v.dtype)
+    return weights @ v
 
 
 ISLANDS: dict[Callable[..., Any], Callable[..., Any]] = {

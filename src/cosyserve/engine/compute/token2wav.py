@@ -203,8 +203,9 @@ class _Pipeline:
     def __init__(self, flow: Flow, vocoder: HiFT, queue: DeviceQueue, rows: Sequence[int]) -> None:
         self.flow, self.vocoder, self.queue = flow, vocoder, queue
         remembers = isinstance(flow.config.estimator, DiTConfig)
-        captured = queue.static and not isinstance(flow.estimator, ForeignEstimator)
-        self._flow = FlowGraphs(flow, queue, () if remembers else rows, TOKENS) if captured else None
+        captures = queue.static and not isinstance(flow.estimator, ForeignEstimator)
+        shapes = () if remembers else rows
+        self._flow = FlowGraphs(flow, queue, shapes, TOKENS) if captures else None
         self._vocoder = VocoderGraphs(vocoder, queue, rows, FRAMES) if queue.static else None
 
     @property

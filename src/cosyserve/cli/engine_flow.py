@@ -49,7 +49,7 @@ def flow(
     ] = FlowDtype.FLOAT16,
     max_rows: Annotated[
         int, typer.Option(help="Rows that TensorRT computes at once, two for each utterance.")
-    ] = 16,
+    ] = 8,
     max_frames: Annotated[
         int, typer.Option(help="Frames of a row, prompt and speech; 50 are a second.")
     ] = 3008,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import pickle
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -204,4 +205,5 @@ def use_streams(monkeypatch: pytest.MonkeyPatch, gpu: str = "NVIDIA L20") -> lis
     streams = [Stream(1)]
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: streams[-1])
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: gpu)
+    monkeypatch.setattr(torch.cuda, "device", nullcontext)
     return streams

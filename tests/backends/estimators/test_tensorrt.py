@@ -154,7 +154,7 @@ def test_an_engine_is_made_once_for_what_its_name_says(
     assert len(names(TensorRTRuntime(stand_in(), "float16", CPU))) == 5
 
 
-def test_what_no_engine_can_be_made_of(graph: EstimatorGraph) -> None:
+def test_what_no_engine_can_be_made_of(graph: EstimatorGraph, streams: list[Stream]) -> None:
     with pytest.raises(CheckpointError, match="can't read the graph 'chunk': no ONNX"):
         build_plan(stand_in(), graph, b"no", LIMITS, "")
     with pytest.raises(CheckpointError, match="can't load the engine"):

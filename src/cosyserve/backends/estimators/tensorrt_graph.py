@@ -15,6 +15,7 @@ from cosyserve.backends.estimators.graphs import FRAMES, PAST, ROWS, EstimatorGr
 from cosyserve.backends.estimators.tensorrt_library import TensorRT
 from cosyserve.errors import CheckpointError, CosyError, InputError
 
+SIZED = (ROWS, FRAMES, PAST)
 CONTEXTS = 2  # first chunks and later ones have a stream each
 
 
@@ -66,14 +67,15 @@ class TensorRTGraph:
         self.device = device
         self._inputs, self._outputs = dict(graph.inputs), dict(graph.outputs)
         self._runtime = library.api.Runtime(library.logger)  # which has to outlive the engine
-        self._engine = self._runtime.deserialize_cuda_engine(plan)
-        if self._engine is None:
-            raise CheckpointError("TensorRT can't load the engine: it says why above")
+        with torch.cuda.device(device):
+            self._engine = self._runtime.deserialize_cuda_engine(plan)
+            if self._engine is None:
+                raise CheckpointError("TensorRT can't load the engine: it says why above")
+            self.contexts = ContextPool(self._engine, contexts)
         names = (*self._inputs, *self._outputs)
         self._types = {name: library.dtype(self._engine.get_tensor_dtype(name)) for name in names}
         self._largest = self._profile()
         self._nothing = torch.zeros(1, device=device)  # where tensors without elements lie
-        self.contexts = ContextPool(self._engine, contexts)
 
     def _profile(self) -> dict[str, int]:
         """The largest size of each axis."""
@@ -111,7 +113,7 @@ class TensorRTGraph:
 
     def _run(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
         given = {name: part.to(self._types[name]).contiguous() for name, part in inputs.items()}
-        with self.contexts.lend() as context:
+        with self.contexts.lend() as context, torch.cuda.device(self.device):
             execution, stream = context.execution, torch.cuda.current_stream(self.device)
             for name, tensor in given.items():
                 if not execution.set_input_shape(name, tuple(tensor.shape)):
@@ -135,6 +137,3 @@ class TensorRTGraph:
         if not queued:
             raise CosyError("TensorRT can't compute the flow: it says why above")
         return outputs
-
-
-SIZED = (ROWS, FRAMES, PAST)

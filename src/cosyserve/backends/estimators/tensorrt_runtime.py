@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from cosyserve.backends.estimators.tensorrt_build import build_plan
 from cosyserve.backends.estimators.tensorrt_graph import TensorRTGraph
 from cosyserve.backends.estimators.tensorrt_library import TensorRT
 
-MAX_ROWS, MAX_FRAMES = 16, 3008  # eight utterances of a minute, doubled for guidance
+MAX_ROWS, MAX_FRAMES = 8, 3008  # four utterances of a minute, doubled for guidance
 LIMITS = Limits.upto(MAX_ROWS, MAX_FRAMES)
 
 
@@ -38,7 +39,8 @@ class TensorRTRuntime:
 
     def make(self, graph: EstimatorGraph) -> bytes:
         onnx = to_onnx(graph.cast(getattr(torch, self.precision)))
-        return build_plan(self.library, graph, onnx, self.limits, self.gpu)
+        with nullcontext() if self.device is None else torch.cuda.device(self.device):
+            return build_plan(self.library, graph, onnx, self.limits, self.gpu)
 
     def open(self, graph: EstimatorGraph, engine: bytes) -> TensorRTGraph | None:
         if self.device is None or self.capability:

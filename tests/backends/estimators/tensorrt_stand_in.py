@@ -184,6 +184,18 @@ class Stream:
         self.waited.append(event)
 
 
+API = {  # by their names in TensorRT
+    "Builder": Builder,
+    "IBuilderConfig": Config,
+    "ICudaEngine": Engine,
+    "IExecutionContext": Context,
+    "IOptimizationProfile": Profile,
+    "Logger": Logger,
+    "OnnxParser": Parser,
+    "Runtime": Runtime,
+}
+
+
 def stand_in(version: str = "10.13.3.9") -> TensorRT:
     api = SimpleNamespace(
         __version__=version,

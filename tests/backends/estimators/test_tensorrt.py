@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,11 +16,11 @@ from cosyserve.backends.estimators.export import to_onnx
 from cosyserve.backends.estimators.graphs import EstimatorGraph, Limits, Sizes, graphs_of
 from cosyserve.backends.estimators.tensorrt_build import build_plan
 from cosyserve.backends.estimators.tensorrt_graph import TensorRTGraph
-from cosyserve.backends.estimators.tensorrt_library import RTX, TensorRT, find_tensorrt
+from cosyserve.backends.estimators.tensorrt_library import LIBRARIES, RTX, TensorRT, find_tensorrt
 from cosyserve.backends.estimators.tensorrt_runtime import LIMITS, TensorRTRuntime
 from cosyserve.errors import CheckpointError, CosyError, InputError
 from tests.backends.estimators.flows import exported, small_flow
-from tests.backends.estimators.tensorrt_stand_in import Engine, Stream, stand_in, use_streams
+from tests.backends.estimators.tensorrt_stand_in import API, Engine, Stream, stand_in, use_streams
 
 CPU = torch.device("cpu")
 SMALL = Limits.upto(3, 500)
@@ -171,16 +173,32 @@ def test_a_machine_without_a_gpu_builds_for_none(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_library_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.modules", {"tensorrt": None, RTX: None})
+    for name in LIBRARIES:
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(InputError, match="pip install tensorrt"):
         find_tensorrt()
 
 
+@pytest.fixture
+def rtx() -> Any:
+    return pytest.importorskip(RTX, reason="there is no TensorRT-RTX: pip install tensorrt-rtx")
+
+
+def test_the_stand_in_has_calls_that_tensorrt_has(rtx: Any) -> None:
+    for name, like in API.items():
+        calls = [call for call in vars(like) if not call.startswith("_")]
+        assert calls
+        assert [call for call in calls if not hasattr(getattr(rtx, name), call)] == []
+    ours = vars(stand_in().api)
+    assert [name for name in ours if not hasattr(rtx, name)] == []
+    assert rtx.NetworkDefinitionCreationFlag.STRONGLY_TYPED
+    assert rtx.MemoryPoolType.WORKSPACE is not None
+
+
 @pytest.mark.parametrize("kind", ["unet", "dit", "rotary_dit"])
-def test_tensorrt_rtx_builds_every_graph_without_a_gpu(kind: str, tmp_path: Path) -> None:
+def test_tensorrt_rtx_builds_every_graph_without_a_gpu(kind: str, tmp_path: Path, rtx: Any) -> None:
     """Strongly typed, for Ada, in float16."""
-    api = pytest.importorskip(RTX, reason="TensorRT-RTX is not installed: pip install tensorrt-rtx")
-    runtime = TensorRTRuntime(TensorRT(RTX, api), "float16", None, "8.9")
+    runtime = TensorRTRuntime(TensorRT(RTX, rtx), "float16", None, "8.9")
     said: list[str] = []
     opened = open_engines(small_flow(kind), runtime, tmp_path, said.append)
     assert set(opened.values()) == {None}

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from cosyserve.backends.estimators import engines
 from cosyserve.backends.estimators.engine_file import EngineFile, digest
 from cosyserve.backends.estimators.engines import open_engines
-from cosyserve.backends.estimators.graphs import EstimatorGraph
+from cosyserve.backends.estimators.graphs import EstimatorGraph, Sizes
 from cosyserve.backends.estimators.onnx_runtime import OnnxGraph, OnnxRuntime
 from cosyserve.backends.estimators.open import engine_precision, use_backend
 from cosyserve.checkpoints.load import load_model
@@ -49,8 +50,13 @@ def unet() -> Flow:
     ("factor", "complaint"), [(float("nan"), "computes NaN in float32"), (1.05, "off by 5.0%")]
 )
 def test_an_engine_that_computes_something_else_is_not_kept(
-    unet: Flow, tmp_path: Path, factor: float, complaint: str
+    unet: Flow,
+    tmp_path: Path,
+    factor: float,
+    complaint: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(engines, "TRIED", (Sizes(2, 20, 0),))
     with pytest.raises(CheckpointError, match=f"{complaint}.*choose a dtype"):
         open_engines(unet, Broken(factor), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]

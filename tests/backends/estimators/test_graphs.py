@@ -51,7 +51,7 @@ def assert_same(ours: Tensor, wanted: Tensor) -> None:
     torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-5 * wanted.abs().max().item())
 
 
-@pytest.mark.parametrize(("rows", "frames"), [(1, 2), (2, 50), (2, 301), (6, 77)])
+@pytest.mark.parametrize(("rows", "frames"), [(1, 2), (2, 150), (6, 77)])
 @pytest.mark.parametrize("mask", ["full", "ragged", "chunks", "ragged chunks"])
 @torch.inference_mode()
 def test_whole_rows(found: Found, rows: int, frames: int, mask: str) -> None:

@@ -55,6 +55,7 @@ class Mode(StrEnum):
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 PromptForm = Literal["ids", "text", "chat"]  # of an LLM server
+FlowBackend = Literal["ours", "tensorrt", "onnxruntime"]  # what computes the flow's estimator
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,8 @@ def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOpt
             device=device,
             dtype=settings.dtype,
             lm_file=settings.lm,
+            flow_backend=settings.flow_backend,
+            flow_engines=settings.engines,
             threads=settings.threads,
             profile=settings.profile,
             slots=settings.slots,
@@ -154,11 +156,13 @@ def _check_engine(
                 "COSYSERVE_RAY_MAX_WORKERS says how many workers there are"
             )
         return
-    here = settings.options & {"model", "lm", "lm_device", "dtype", "profile", "llm_url"}
+    here = settings.options & {
+        *("model", "lm", "lm_device", "dtype", "profile", "llm_url", "flow_backend")
+    }
     if settings.engine and (here or devices or triton):
         raise InputError(
-            "--model, --lm, devices, --dtype, --profile, --llm-url and --triton are for this "
-            "machine: leave out --engine"
+            "--model, --lm, devices, --dtype, --profile, --llm-url, --flow-backend and --triton "
+            "are for this machine: leave out --engine"
         )
 
 

@@ -18,6 +18,7 @@ from cosyserve.contracts import (
     MAX_WAIT_SECONDS,
     MAX_WAITING,
     VOICE_CACHE_BYTES,
+    FlowBackend,
     LLMSampling,
     PromptForm,
 )
@@ -79,6 +80,12 @@ class Settings(BaseSettings):
     lm: str = LM_FILE
     """The file of the LM in a CosyVoice folder, which may have several: `llm.rl.pt` is the one of
     CosyVoice3 after reinforcement learning."""
+    flow_backend: FlowBackend = "ours"
+    """The runtime of the flow's estimator: `ours`, `tensorrt` (on a GPU) or `onnxruntime` (on a
+    CPU)."""
+    flow_engines: str = ""
+    """The folder that keeps what other runtimes of the flow have built; if empty, the folder
+    `engines` in the home."""
     threads: int = Field(default=0, ge=0)
     """The number of CPU threads that torch uses; 0 lets torch choose."""
 
@@ -220,6 +227,11 @@ class Settings(BaseSettings):
     def voices(self) -> str:
         """The folder or the URL that keeps voices."""
         return self.voice_store or str(self.home / "voices")
+
+    @property
+    def engines(self) -> str:
+        """The folder that keeps what other runtimes of the flow have built."""
+        return self.flow_engines or str(self.home / "engines")
 
     @property
     def keys(self) -> list[str]:

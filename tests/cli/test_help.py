@@ -24,6 +24,8 @@ OTHERS = {
     ("prepare", "dtype"),
     ("prepare", "default_voice"),
     ("deploy engine llm", "dtype"),
+    ("deploy engine flow", "model"),
+    ("deploy engine flow", "dtype"),
     ("deploy plan", "model"),
     ("deploy run", "metrics_port"),  # a tritonserver's
     ("deploy start", "metrics_port"),

@@ -38,6 +38,7 @@ VALUES = {  # other than the defaults
     **dict.fromkeys(("llm_model", "llm_api_key"), "x"),
     "llm_url": "http://other/v1",
     "llm_prompt": "chat",
+    "flow_backend": "onnxruntime",
 }
 
 

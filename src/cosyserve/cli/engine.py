@@ -10,8 +10,10 @@ from typing import Annotated
 import typer
 
 from cosyserve.cli.common import note
+from cosyserve.cli.engine_flow import flow
 
 engine = typer.Typer(no_args_is_help=True, help="Build engines for other runtimes.")
+engine.command()(flow)
 
 
 class EngineDtype(StrEnum):
@@ -39,11 +41,6 @@ class GemmPlugin(StrEnum):
     BFLOAT16 = "bfloat16"
     FLOAT32 = "float32"
     DISABLE = "disable"
-
-
-@engine.callback()
-def keep_verbs() -> None:
-    """Keeps `llm` a verb of its own while it is the only one."""
 
 
 @engine.command()

@@ -13,7 +13,7 @@ from cosyserve.cli.options import (
     StoreOption,
     setting,
 )
-from cosyserve.contracts import PromptForm
+from cosyserve.contracts import FlowBackend, PromptForm
 from cosyserve.settings import ProfileName, Settings
 
 
@@ -46,6 +46,7 @@ def serve(
     ] = None,
     dtype: DtypeOption = None,
     lm: LMOption = None,
+    flow_backend: Annotated[FlowBackend | None, setting("flow_backend")] = None,
     profile: Annotated[ProfileName | None, setting("profile")] = None,
     llm_url: Annotated[str | None, setting("llm_url")] = None,
     llm_model: Annotated[str | None, setting("llm_model")] = None,
@@ -84,6 +85,7 @@ def serve(
             token2wav_device=",".join(token2wav_device or ()),
             dtype=dtype,
             lm=lm,
+            flow_backend=flow_backend,
             profile=profile,
             llm_url=llm_url,
             llm_model=llm_model,

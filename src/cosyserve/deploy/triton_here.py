@@ -33,6 +33,8 @@ PASSED = {
     "lm_device": "device",
     "token2wav_device": "token2wav_device",
     "dtype": "dtype",
+    "flow_backend": "flow_backend",
+    "flow_engines": "flow_engines",
     "threads": "threads",
     "slots": "slots",
     "waiting": "waiting",

@@ -143,6 +143,8 @@ def _token2wav(name: str, speech: SpeechModel, settings: TritonSettings) -> pb.M
         device=settings.token2wav_device or settings.device,
         max_requests=settings.max_requests,
         stream_seconds=settings.stream_seconds,
+        flow_backend=settings.flow_backend,
+        flow_engines=settings.flow_engines,
         voice_cache_bytes=settings.voice_cache_bytes,
     )
 

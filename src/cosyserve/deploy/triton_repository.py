@@ -30,7 +30,7 @@ def render(settings: TritonSettings, out: Path) -> list[str]:
 
 
 def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
-    voices = settings.voices or Settings.read().voices
+    own = Settings.read()
     parts = _parts(settings.model_dir)
     model_dir = model_folder(settings.model_dir).absolute()
     if settings.model_dir == testmodel.NAME:
@@ -45,7 +45,8 @@ def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
             "CosyVoice3's LM can't run in triton_backend=tensorrtllm, which would also draw text: "
             "leave it out, or serve the LM with trtllm-serve and set llm_url"
         )
-    places = {"model_dir": str(model_dir), "voices": voices}
+    places = {"model_dir": str(model_dir), "voices": settings.voices or own.voices}
+    places["flow_engines"] = str(Path(settings.flow_engines or own.engines).absolute())
     if settings.engine_dir:
         places["engine_dir"] = str(Path(settings.engine_dir).absolute())
     settings = settings.model_copy(update=places)

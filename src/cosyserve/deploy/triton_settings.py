@@ -11,7 +11,13 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from cosyserve.contracts import MAX_WAITING, VOICE_CACHE_BYTES, LLMSampling, PromptForm
+from cosyserve.contracts import (
+    MAX_WAITING,
+    VOICE_CACHE_BYTES,
+    FlowBackend,
+    LLMSampling,
+    PromptForm,
+)
 from cosyserve.deploy.key_values import Bool, Int, KeyValues
 from cosyserve.errors import InputError
 
@@ -66,6 +72,10 @@ class TritonSettings(KeyValues):
     """Where flow and vocoder compute; empty: as the others."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = "auto"
     """Precision of LM and flow."""
+    flow_backend: FlowBackend = "ours"
+    """The runtime of the flow's estimator: ours, tensorrt (on a GPU) or onnxruntime (on a CPU)."""
+    flow_engines: str = ""
+    """Folder of what other runtimes of the flow have built; empty: where `cosyserve` keeps it."""
     threads: Int = Field(default=1, ge=0)
     """CPU threads of each process; 0: as many as torch likes."""
     stream_seconds: float = Field(default=60.0, ge=1)

@@ -134,7 +134,7 @@ def _load(
     """The encoder in torch, with weights of the file that give the same results in all trials; or
     else in onnxruntime. `example` is an input of its module."""
     model = read_onnx(path)
-    encoder = in_onnx(_session(path, threads))
+    encoder = in_onnx(open_session(path, threads))
     expected = _run(path, encoder, trials)
     try:
         weights = match_weights(model, path, in_torch.module, example)
@@ -147,16 +147,19 @@ def _load(
     return in_torch
 
 
-def _session(path: Path, threads: int) -> InferenceSession:
+def open_session(model: Path | bytes, threads: int) -> InferenceSession:
+    """An ONNX file, or what it holds, in onnxruntime on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        source, provider = model if isinstance(model, bytes) else str(model), "CPUExecutionProvider"
+        return onnxruntime.InferenceSession(source, options, providers=[provider])
     except Exception as error:  # onnxruntime has no common class for its errors
-        raise CheckpointError(f"{path}: onnxruntime can't load it ({error})") from error
+        name = "ONNX" if isinstance(model, bytes) else model
+        raise CheckpointError(f"{name}: onnxruntime can't load it ({error})") from error
 
 
 def _within_seconds(session: InferenceSession, inputs: dict[str, Any]) -> list[Any]:

@@ -25,6 +25,7 @@ from cosyserve.engine.compute.vocoder_graphs import VocoderGraphs
 from cosyserve.errors import CheckpointError, CosyError
 from cosyserve.models.config import DiTConfig
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.flow.foreign import ForeignEstimator
 from cosyserve.models.vocoder import stream
 from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.models.vocoder.stream import VocoderState
@@ -238,10 +239,10 @@ class _Pipeline:
         self._vocoder: VocoderGraphs | None = None
         if queue.static:
             self._vocoder = VocoderGraphs(vocoder, queue, rows, FRAMES)
-            if not isinstance(flow.config.estimator, DiTConfig):  # it remembers earlier chunks
-                self._flow = PackedFlow.of(flow, queue, rows[-1]) or FlowGraphs(
-                    flow, queue, rows, TOKENS
-                )
+        remembers = isinstance(flow.config.estimator, DiTConfig)  # of earlier chunks
+        if queue.static and not remembers and not isinstance(flow.estimator, ForeignEstimator):
+            packed = PackedFlow.of(flow, queue, rows[-1])
+            self._flow = packed or FlowGraphs(flow, queue, rows, TOKENS)
 
     @property
     def static(self) -> bool:

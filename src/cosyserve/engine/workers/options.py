@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cosyserve.backends.llm_server import LLMServer
-from cosyserve.contracts import LM_FILE, MAX_WAIT_SECONDS, MAX_WAITING, VOICE_CACHE_BYTES
+from cosyserve.contracts import (
+    LM_FILE,
+    MAX_WAIT_SECONDS,
+    MAX_WAITING,
+    VOICE_CACHE_BYTES,
+    FlowBackend,
+)
 
 
 @dataclass(frozen=True)
@@ -15,6 +21,8 @@ class WorkerOptions:
     token2wav_devices: tuple[str, ...] = ()  # empty: the LM's
     dtype: str = "auto"
     lm_file: str = LM_FILE  # in a CosyVoice folder
+    flow_backend: FlowBackend = "ours"  # what computes the flow's estimator
+    flow_engines: str = ""  # the folder of what is built for it
     threads: int = 0  # as many as torch likes
     profile: str = "latency"
     slots: int = 0  # as many as the profile has, or as fit

@@ -16,12 +16,14 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
 from typing import NoReturn
 
 import msgspec
 import torch
 
+from cosyserve.backends.estimators.open import use_backend
 from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
 from cosyserve.checkpoints.parts import MODULES
@@ -194,6 +196,8 @@ def work(link: socket.socket, options: WorkerOptions) -> NoReturn:
             lm_file=options.lm_file,
             only=[part for part in MODULES if part != "lm"] if options.llm else None,
         )
+        engines = Path(options.flow_engines)
+        use_backend(model, options.model, options.flow_backend, engines, options.dtype)
         if options.gpu_memory:
             limit_gpu_memory(options.gpu_memory, model.devices)
         worker = Worker(link, model, options)

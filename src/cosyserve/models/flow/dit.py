@@ -186,7 +186,7 @@ class DiT(nn.Module):
         time = self.t_embedder.mlp(time)  # type: ignore[operator]
         x = torch.cat((x, mu, speaker[..., None].expand_as(x), prompt), dim=1)
         x = self.in_proj(x.transpose(1, 2))
-        blank = x.new_zeros(len(x), 2 * self.config.hidden, 2)
+        blank = x.new_zeros(x.shape[0], 2 * self.config.hidden, 2)
         conv, attention = [], []
         for index, block in enumerate(self.blocks):
             x, kept, keys_values = block(

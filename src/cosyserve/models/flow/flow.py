@@ -19,12 +19,13 @@ from cosyserve.models.config import DiTConfig, FlowConfig, LookaheadConfig, Rota
 from cosyserve.models.flow.cfm import Velocity, fixed_noise, solve
 from cosyserve.models.flow.dit import DiT, DiTCache
 from cosyserve.models.flow.encoder import EncoderCache, UpsamplingConformer
+from cosyserve.models.flow.foreign import ForeignEstimator
 from cosyserve.models.flow.lookahead import LookaheadEncoder
 from cosyserve.models.flow.masks import attention_bias, valid
 from cosyserve.models.flow.rotary_dit import RotaryDiT
 from cosyserve.models.flow.unet import UNet
 
-Estimator = UNet | DiT | RotaryDiT
+Estimator = UNet | DiT | RotaryDiT | ForeignEstimator
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class Flow(nn.Module):
 
         Unless final, the last `lookahead` tokens are only looked at.
         """
-        if isinstance(self.estimator, DiT):
+        if isinstance(self.config.estimator, DiTConfig):
             return [self._extend(*row) for row in zip(states, tokens, final, strict=True)]
         prompts = [state.prompt for state in states]
         batch = self._collate(prompts, tokens, final)
@@ -231,7 +232,7 @@ class Flow(nn.Module):
         the fixed noise.
         """
         estimator = self.estimator
-        assert isinstance(estimator, DiT)
+        assert isinstance(estimator, DiT | ForeignEstimator)
         assert isinstance(self.encoder, UpsamplingConformer)
         x, encoder = self.encoder.extend(
             self.input_embedding(tokens[None]), cache.encoder if cache else None, last

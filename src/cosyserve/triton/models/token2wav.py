@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
+from cosyserve.backends.estimators.open import use_backend
 from cosyserve.contracts import Floats
 from cosyserve.engine.compute.hops import hop_ends
 from cosyserve.engine.compute.token2wav import Token2WavState
@@ -25,7 +27,9 @@ PARTS = ("flow", "vocoder", "speech_tokenizer", "speaker_encoder")
 
 class TritonPythonModel(AsyncTritonModel):
     def prepare(self) -> None:
-        model = load_parts(self.settings, *PARTS)
+        model, given = load_parts(self.settings, *PARTS), self.settings
+        backend, engines = given["flow_backend"], Path(given["flow_engines"])
+        use_backend(model, given["model_dir"], backend, engines, given["dtype"])
         self.token2wav = Token2WavService(*model.need_token2wav())
         limit, seconds = self._limit, float(self.settings["stream_seconds"])
         self.streams: Streams[Token2WavState] = Streams(limit, seconds)

@@ -13,7 +13,8 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models
 
 from cosyserve.errors import CheckpointError
-from cosyserve.text import PieceTokenizer, Pronouncer, TextTokenizer
+from cosyserve.text import Pronouncer, TextTokenizer
+from cosyserve.text.piece_tokenizer import PieceTokenizer
 from cosyserve.text.pronouncer import LETTERS, SOUNDS_PER_LETTER
 
 SOUNDS = ["", "p", "t", "ˈɑ", "i"]

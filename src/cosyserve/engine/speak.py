@@ -12,7 +12,7 @@ from cosyserve.contracts import AudioChunk, Pushed, SpeechRequest
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.text_stream import by_sentence
 from cosyserve.errors import CosyError, InputError
-from cosyserve.text import PieceTokenizer
+from cosyserve.text import ArrivingTokens
 
 
 def speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
@@ -29,7 +29,7 @@ def _speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
     scheduler = Scheduler.of(model, slots=1)
     items: list[AudioChunk | CosyError] = []
     session = scheduler.open(request, items.append)
-    text = None if isinstance(request.text, str) else _settled_ids(model, request.text)
+    text = None if isinstance(request.text, str) else _settled_ids(model, request, request.text)
     try:
         while not session.done:
             if not scheduler.step():
@@ -48,10 +48,12 @@ def _speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
         scheduler.cancel(session)
 
 
-def _settled_ids(model: Model, pieces: Iterator[str]) -> Iterator[list[int]]:
+def _settled_ids(
+    model: Model, request: SpeechRequest, pieces: Iterator[str]
+) -> Iterator[list[int]]:
     """Text ids that can no longer change, as pieces of text arrive."""
     _, tokenizer = model.need_lm()
-    ids = PieceTokenizer(tokenizer)
-    for piece in pieces:
+    ids = ArrivingTokens(tokenizer, normalize=request.normalize, language=request.language)
+    for piece in filter(None, pieces):
         yield ids.push(piece)
     yield ids.flush()

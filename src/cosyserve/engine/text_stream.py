@@ -18,6 +18,7 @@ from cosyserve.text.sentences import sentences, sentences_async
 
 Speak = Callable[[SpeechRequest], AsyncGenerator[AudioChunk, None]]
 NOTHING = np.zeros(0, np.float32)
+HALT_SECONDS = 1.0  # without a piece, after which nothing of the text is held back
 QUEUE_SECONDS = 10.0  # that a later sentence waits for a place in a full queue
 
 
@@ -130,8 +131,9 @@ async def feeding(
 
     async def feed() -> None:
         try:
-            async for piece in text:
-                push(piece)
+            async with aclosing(_with_halts(text)) as pieces:
+                async for piece in pieces:
+                    push(piece)
             end()
         except Exception as error:  # the listener must not wait for ever
             fail(error)
@@ -144,3 +146,23 @@ async def feeding(
         await asyncio.wait([feeder])
         if isinstance(text, AsyncGenerator):
             await text.aclose()
+
+
+async def _with_halts(pieces: AsyncIterator[str]) -> AsyncGenerator[str, None]:
+    """The pieces, and an empty one where the next lets itself be waited for."""
+    coming = asyncio.ensure_future(anext(pieces))
+    try:
+        while True:
+            arrived, _ = await asyncio.wait([coming], timeout=HALT_SECONDS)
+            if not arrived:
+                yield ""
+            try:
+                piece = await coming
+            except StopAsyncIteration:
+                return
+            if piece:
+                yield piece
+            coming = asyncio.ensure_future(anext(pieces))
+    finally:
+        coming.cancel()
+        await asyncio.wait([coming])

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Iterator
 
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import AudioChunk, Pushed, SpeechRequest
+from cosyserve.engine.scheduling.lm_requests import arriving_tokens
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.text_stream import by_sentence
 from cosyserve.errors import CosyError, InputError
-from cosyserve.text import ArrivingTokens
 
 
 def speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
@@ -53,7 +53,7 @@ def _settled_ids(
 ) -> Iterator[list[int]]:
     """Text ids that can no longer change, as pieces of text arrive."""
     _, tokenizer = model.need_lm()
-    ids = ArrivingTokens(tokenizer, normalize=request.normalize, language=request.language)
+    ids = arriving_tokens(request, tokenizer)
     for piece in filter(None, pieces):
         yield ids.push(piece)
     yield ids.flush()

@@ -11,11 +11,12 @@ from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
 from cosyserve.text.language import Language, detect
 from cosyserve.text.numbers import Allowance, Reader, read_aloud, read_numbers
 from cosyserve.text.numerals import spell_digits
-from cosyserve.text.special import STRESSED
+from cosyserve.text.special import HIDDEN_NARROW, STRESSED
 from cosyserve.text.split import ends_in_abbreviation
 
 # A blank is a word boundary only between two visible ASCII characters.
-_IDLE_BLANK = re.compile(r"(?<![\x00-\x1f!-\x7f]) | (?![\x00-\x1f!-\x7f])")
+_VISIBLE = rf"[\x00-\x1f!-\x7f{HIDDEN_NARROW}]"
+_IDLE_BLANK = re.compile(f"(?<!{_VISIBLE}) | (?!{_VISIBLE})")
 _BLANKS = re.compile(r"\s+")
 _SILENT = str.maketrans({**dict.fromkeys("（）【】`"), "²": "平方", "³": "立方"})
 _DOTS = re.compile(r"\.+")

@@ -17,6 +17,7 @@ from cosyserve.text.language import Language
 from cosyserve.text.number_rewrites import restore_hyphens, rewrite_source, rewrite_words
 from cosyserve.text.number_rules.chinese import read_chinese, spell_chinese
 from cosyserve.text.number_rules.english import read_english
+from cosyserve.text.special import HIDDEN_NARROW
 
 Reader = Callable[[str, Language], str]
 
@@ -39,7 +40,7 @@ UNIT = (
     r"|[kMG]W|[kMG]?Hz|[KMGTP]B|[kMG]bps|%|°[CF]?|[AaPp][Mm]|[ap]\.m\.)(?![\w'’/-])"
 )
 _NUMBER = (
-    r"(?:[A-Za-z$£€¥#][A-Za-z$£€¥#@&.:/+*=]{0,30}|(?<![\w%)])[+-][$£€¥]?)?"
+    rf"(?:[A-Za-z$£€¥#][A-Za-z$£€¥#@&.:/+*=]{{0,30}}|(?<![\w%){HIDDEN_NARROW}])[+-][$£€¥]?)?"
     r"\.?\d(?:(?:[A-Za-z0-9.,:/@&%$£€¥°²³+*=]|-(?=\d))*[A-Za-z0-9%°²³])?"
 )
 _EXPRESSION = re.compile(rf"{_PHONE}|{_DATE}|'\d0s\b|{_NUMBER}(?: \d+/\d+)?(?: ?{UNIT})?")

@@ -4,6 +4,10 @@ from cosyserve.text.arriving.english import MONTHS, UNITS, in_number, last_borde
 from cosyserve.text.numbers import MONTH, UNIT
 
 
+def border(text: str) -> int:
+    return last_border(text, len(text))
+
+
 def test_units_and_months_are_those_that_numbers_are_read_with() -> None:
     assert all(re.fullmatch(UNIT, unit) for unit in UNITS)
     assert all(re.fullmatch(MONTH, month) for month in MONTHS)
@@ -14,10 +18,10 @@ def test_units_and_months_are_those_that_numbers_are_read_with() -> None:
 
 
 def test_a_border_is_where_no_number_can_be() -> None:
-    assert last_border("It costs 5") == len("It costs")
-    assert last_border("It costs 5 d") == len("It costs 5")
-    assert last_border("It costs 5 m") == len("It costs")
-    assert last_border("No. ") == 0
+    assert border("It costs 5") == len("It costs")
+    assert border("It costs 5 d") == len("It costs 5")
+    assert border("It costs 5 m") == len("It costs")
+    assert border("No. ") == 0
 
 
 def test_a_dot_inside_a_number_ends_no_sentence() -> None:

@@ -70,7 +70,7 @@ def test_what_is_spoken_does_not_depend_on_how_the_text_was_cut(
 def test_the_ids_are_those_of_the_whole_text(
     small: TextTokenizer, text: str, lengths: list[int]
 ) -> None:
-    tokens = ArrivingTokens(small)
+    tokens = ArrivingTokens(small, ReadinessGate())
     ids = [i for piece in cut(text, lengths) for i in tokens.push(piece)] + tokens.flush()
     assert ids == small.encode(whole(text)) or not whole(text)
 
@@ -120,7 +120,7 @@ def test_what_is_held_can_be_had() -> None:
 
 
 def test_a_halt_ends_a_number_and_no_word(small: TextTokenizer) -> None:
-    tokens = ArrivingTokens(small)
+    tokens = ArrivingTokens(small, ReadinessGate())
     assert tokens.push("They won 3") == small.encode("They")
     assert tokens.push("") == small.encode(" won three")
     tokens.push(" tim")
@@ -140,7 +140,7 @@ def test_marked_up_text_is_left_as_it_is() -> None:
 
 
 def test_text_that_is_not_to_be_normalized_is_not(small: TextTokenizer) -> None:
-    tokens = ArrivingTokens(small, normalize=False)
+    tokens = ArrivingTokens(small, ReadinessGate(normalize=False))
     assert tokens.push("I ran 3 km ") + tokens.push("") + tokens.flush() == small.encode(
         "I ran 3 km "
     )

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cosyserve.contracts import MAX_WAITING, SpeechRequest
 from cosyserve.engine.compute.errors import client_error
+from cosyserve.engine.scheduling.lm_requests import arriving_tokens
 from cosyserve.engine.scheduling.loop import Loop
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.scheduling.session import AudioSink, Session
@@ -47,12 +48,7 @@ class Ticket:
         self._request = request
         self._sink = sink
         self._session: Session | None = None
-        self._ids = ArrivingTokens(
-            intake.tokenizer,
-            normalize=request.normalize,
-            language=request.language,
-            read=self._read,
-        )
+        self._arriving: ArrivingTokens | None = None  # until there is some
         self._tasks: deque[Callable[[Session], None]] = deque([self._plan])
         self._turn = threading.Lock()
         self._working = True  # nothing is begun before there is a place in the queue
@@ -93,6 +89,14 @@ class Ticket:
         loop = self._intake.loop
         utterances = loop.scheduler.plan(self._request, self._read, session.device)
         loop.submit(lambda scheduler: scheduler.begin(session, utterances))
+
+    @property
+    def _ids(self) -> ArrivingTokens:
+        """Made where its errors are the session's."""
+        if self._arriving is None:
+            tokenizer = self._intake.tokenizer
+            self._arriving = arriving_tokens(self._request, tokenizer, self._read)
+        return self._arriving
 
     def _read(self, text: str, language: Language) -> str:
         if self._session and self._session.done:

@@ -24,9 +24,10 @@ _NUMBER_OR_SIGN = re.compile(r"[\d+=×÷-]")
 _CODE = re.compile(r"(?:^|[^A-Za-z])[A-Z]+$|[$£€¥￥#+]$")  # USD, GPT: a number may follow
 
 
-def last_settled(text: str, start: int) -> int:
-    """The last index behind `start` up to which the text is settled; `start`: nothing more is."""
-    for end in range(len(text), start, -1):
+def last_settled(text: str, start: int, limit: int) -> int:
+    """The last index behind `start`, up to `limit`, before which all is settled; `start`: no more
+    is than was."""
+    for end in range(limit, start, -1):
         near = _NUMBER_NEAR.search(text, max(0, end - LOOKAHEAD), end)
         if not near and _may_end(text, end) and not _waits_for_number(text, end):
             return end

@@ -39,14 +39,15 @@ _FRACTION = re.compile(r"\d+/\d+")
 _FRACTION_START = re.compile(r"\d+(?:/\d*)?")
 
 
-def last_border(text: str) -> int:
-    """The last index of a blank where the text can be cut, whatever follows; 0: nowhere yet."""
+def last_border(text: str, limit: int) -> int:
+    """The last index of a blank, up to `limit`, where the text can be cut, whatever follows; 0:
+    nowhere yet."""
     words = list(_WORD.finditer(text))
     whole = not words or words[-1].end() < len(text)  # whether the last word has ended
     following, ended = "", False
     for number in range(len(words) - 1, -1, -1):
         word = words[number]
-        if word.end() < len(text):
+        if word.end() < len(text) and word.end() <= limit:
             before = words[number - 1][0] if number else ""
             if not _may_join(before, word[0], following, ended):
                 return word.end()

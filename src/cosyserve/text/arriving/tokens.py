@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from cosyserve.text.arriving.gate import ReadinessGate
-from cosyserve.text.numbers import Reader, read_numbers
 from cosyserve.text.piece_tokenizer import PieceTokenizer
 from cosyserve.text.tokenizer import TextTokenizer
 
@@ -11,27 +10,19 @@ from cosyserve.text.tokenizer import TextTokenizer
 class ArrivingTokens:
     """The ids of one text: `push` its pieces, then `flush`."""
 
-    def __init__(
-        self,
-        tokenizer: TextTokenizer,
-        *,
-        normalize: bool = True,
-        language: str = "",
-        read: Reader = read_numbers,
-    ) -> None:
+    def __init__(self, tokenizer: TextTokenizer, gate: ReadinessGate) -> None:
         self._pieces = PieceTokenizer(tokenizer)
-        self._gate = ReadinessGate(language, read) if normalize else None
+        self._gate = gate
 
     def push(self, piece: str) -> list[int]:
         """The ids that are settled now. An empty piece says that the text has come to a halt: a
         number that waits for more of it is read as it stands."""
         if piece:
-            return self._pieces.push(self._gate.push(piece) if self._gate else piece)
-        if not (self._gate and self._gate.holds_number):
+            return self._pieces.push(self._gate.push(piece))
+        if not self._gate.holds_number:
             return []
         return self._pieces.push(self._gate.release()) + self._pieces.flush()
 
     def flush(self) -> list[int]:
         """The ids of what is left: the text has ended."""
-        words = self._gate.flush() if self._gate else ""
-        return self._pieces.push(words) + self._pieces.flush()
+        return self._pieces.push(self._gate.flush()) + self._pieces.flush()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from cosyserve.text.special import HIDDEN_NARROW, HIDDEN_WIDE
+
 Match = re.Match[str]
 
 _DIGITS = "零一二三四五六七八九"
@@ -44,7 +46,9 @@ _AMOUNT = (
 _NUMBER = re.compile(rf"{_CLOCK}|{_DATE}|{_AMOUNT}", re.ASCII)
 _WORD_BEFORE = re.compile(r"([A-Za-z]+) ?$")
 # No unit, currency or operator is made of these, whatever stands beside them.
-_PLAIN = re.compile(r"[\u4e00-\u9fff\u2010A-Za-z ，、：“”‘’（）《》【】…()!?;\"']*")
+_PLAIN = re.compile(
+    rf"[\u4e00-\u9fff\u2010A-Za-z{HIDDEN_NARROW}{HIDDEN_WIDE} ，、：“”‘’（）《》【】…()!?;\"']*"
+)
 _AFTER = re.compile(rf"(?! ?[a-zABOP°º²³ωμ]| ?(?:{_UNIT})|[到年后赛.,:：/~％\d])")
 _AFTER_UNIT = re.compile(r"(?!到)")
 

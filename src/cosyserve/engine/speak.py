@@ -11,14 +11,17 @@ from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import AudioChunk, Pushed, SpeechRequest
 from cosyserve.engine.scheduling.lm_requests import arriving_tokens
 from cosyserve.engine.scheduling.scheduler import Scheduler
-from cosyserve.engine.text_stream import by_sentence
+from cosyserve.engine.text_stream import by_part, by_sentence
 from cosyserve.errors import CosyError, InputError
+from cosyserve.text.pronunciation.ssml import is_ssml
 
 
 def speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
     """Audio in order; the last chunk says how the speech ended."""
     if isinstance(request.text, AsyncIterator | Pushed):
         raise InputError("text in pieces must be an ordinary iterator here")
+    if isinstance(request.text, str) and is_ssml(request.text):
+        return by_part(request, lambda part: _speak(model, part))
     if isinstance(request.text, str) or model.config.takes_pieces:
         return _speak(model, request)
     return by_sentence(request, lambda sentence: _speak(model, sentence))

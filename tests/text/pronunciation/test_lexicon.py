@@ -66,7 +66,7 @@ def test_words_may_arrive_in_pieces(text: str, length: int) -> None:
 def test_sounds_are_for_models_that_read_them() -> None:
     assert Lexicon({"tomato": "/təˈmɑːtəʊ/"}, BOTH)("A tomato.") == ("A [T][AH0][M][AA1][T][OW0].")
     assert Lexicon({"记": "[j][ǐ]"}, BOTH)("记者") == "[j][ǐ]者"
-    with pytest.raises(InputError, match="'tomato' is written in ARPAbet.*reads no sounds"):
+    with pytest.raises(InputError, match=r"'tomato' is given in ARPAbet.*reads no sounds"):
         Lexicon({"tomato": "/təˈmɑːtəʊ/"})
     with pytest.raises(InputError, match="pinyin, and this model reads ARPAbet only"):
         Lexicon({"记": "[j][ǐ]"}, ("ARPAbet",))

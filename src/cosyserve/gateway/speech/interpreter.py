@@ -72,6 +72,7 @@ class Interpreter:
             seed=fields.seed,
             stream=True,
             language=fields.language,
+            lexicon={**self._policy.lexicon, **fields.lexicon},
             sampling=_sampling(fields, self._engine.model.sampling),
         )
 

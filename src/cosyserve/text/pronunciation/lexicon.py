@@ -1,18 +1,27 @@
 """Words that are said as somebody asked, and nothing else of a text.
 
-A word is hidden behind a private character while the text around it is normalised. How it is said is
-written as other text, in IPA between slashes, or as the sounds that a model has names for.
+A word is hidden behind a private character while the text around it is normalised. How it is said
+is written as other text, in IPA between slashes, or as the sounds that a model has names for.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
+from pathlib import Path
 
 from cosyserve.errors import InputError
-from cosyserve.text.pronunciation.phonemes import SOUND, alphabets_of, checked, from_ipa
-from cosyserve.text.special import COSYVOICE3_TOKENS, HIDDEN_NARROW, HIDDEN_WIDE
+from cosyserve.text.pronunciation.phonemes import (
+    ARPABET,
+    PINYIN,
+    SOUND,
+    alphabets_of,
+    checked,
+    from_ipa,
+)
+from cosyserve.text.special import COSYVOICE3_TOKENS, HIDDEN_NARROW, HIDDEN_WIDE, MARKS
 from cosyserve.text.split import speakable
 
 MAX_ENTRIES = 1000
@@ -22,6 +31,7 @@ _LATIN = r"A-Za-z0-9\u00c0-\u024f"
 _IPA = re.compile(r"/([^/]+)/")
 _SOUNDS = re.compile(rf"(?:{SOUND.pattern}\s*)+")
 _CONTROL = "|".join(map(re.escape, COSYVOICE3_TOKENS))  # they are no words
+_MARK = re.compile(f"[{MARKS}]")  # as `marked` sets it
 _HIDDEN = re.compile(f"[{HIDDEN_NARROW}{HIDDEN_WIDE}]")
 
 
@@ -31,9 +41,7 @@ class Lexicon:
     def __init__(self, entries: Mapping[str, str], alphabets: Collection[str] = ()) -> None:
         """`alphabets`: of the sounds that the model reads."""
         if len(entries) > MAX_ENTRIES:
-            raise InputError(
-                f"a lexicon may have {MAX_ENTRIES} words, and there are {len(entries)}"
-            )
+            raise InputError(f"a lexicon has {MAX_ENTRIES} words at most, not {len(entries)}")
         self._said: list[str] = []
         self._numbers: dict[str, int] = {}
         for word, said in entries.items():
@@ -80,7 +88,7 @@ class Lexicon:
         number = self._numbers.get(word, self._numbers.get(word.lower()))
         if number is None:
             return word
-        first = HIDDEN_NARROW if word.isascii() else HIDDEN_WIDE
+        first = HIDDEN_NARROW if _MARK.sub("", word).isascii() else HIDDEN_WIDE
         return chr(ord(first[0]) + number)
 
     def _shown(self, hidden: re.Match[str]) -> str:
@@ -89,11 +97,33 @@ class Lexicon:
         return self._said[number] if number < len(self._said) else ""
 
 
+def read_lexicon(file: Path) -> dict[str, str]:
+    """The entries of a JSON file."""
+    try:
+        entries = json.loads(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: can't be read: {error}") from error
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"{file}: not JSON: {error}") from error
+    if not isinstance(entries, dict) or not all(isinstance(v, str) for v in entries.values()):
+        raise InputError(f'{file}: write a lexicon as {{"nginx": "engine x"}}')
+    try:
+        Lexicon(entries, (ARPABET, PINYIN))
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+    return entries
+
+
+def marked(word: str, number: int) -> str:
+    """A word that is not the same word elsewhere in the text, nor one with another number."""
+    return word + chr(ord(MARKS[0]) + number)
+
+
 def _check(word: str, said: str) -> None:
     if not speakable(word) or word != word.strip() or len(word) > MAX_CHARACTERS:
         raise InputError(
-            f"lexicon: {word!r:.40} is no word: it needs a letter, no blanks around it, and at most "
-            f"{MAX_CHARACTERS} characters"
+            f"lexicon: {word!r:.40} is no word: it needs a letter, no blanks around it, and "
+            f"{MAX_CHARACTERS} characters at most"
         )
     if not speakable(said) or len(said) > 2 * MAX_CHARACTERS or "\n" in said:
         raise InputError(f"lexicon: {word!r:.40} is said in 1 to {2 * MAX_CHARACTERS} characters")
@@ -107,15 +137,13 @@ def _as_read(word: str, said: str, alphabets: Collection[str]) -> str:
         checked(said)
     else:
         return said
-    check_sounds(said, alphabets, f"lexicon: {word!r:.40}")
-    return said
-
-
-def check_sounds(sounds: str, alphabets: Collection[str], whose: str) -> None:
-    """Refuses sounds that a model does not read."""
-    for alphabet in sorted(alphabets_of(sounds) - set(alphabets)):
+    for alphabet in sorted(alphabets_of(said) - set(alphabets)):
         known = f"reads {' and '.join(sorted(alphabets))} only" if alphabets else "reads no sounds"
-        raise InputError(f"{whose} is written in {alphabet}, and this model {known}: respell it")
+        written = _MARK.sub("", word)
+        raise InputError(
+            f"{written!r:.40} is given in {alphabet}, and this model {known}: respell it"
+        )
+    return said
 
 
 def _pattern(word: str) -> str:

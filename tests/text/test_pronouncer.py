@@ -67,6 +67,12 @@ def test_words_pauses_and_special_tokens(reader: Pronouncer) -> None:
     assert reader("hello [breath]you<|endofprompt|>") == f"{hello} [breath]{you}<|endofprompt|>"
 
 
+def test_sounds_are_taken_as_they_are(reader: Pronouncer) -> None:
+    hello = reader("hello")
+    assert reader("hello [HH][AH0][L][OW1], [W][ER1][L][D][ER0]") == f"{hello} həlˈO, wˈɜɹldəɹ"
+    assert reader("[AA2][ZH][B]") == "ˌɑʒb"
+
+
 def test_accents_and_curly_apostrophes_are_read_plain(reader: Pronouncer) -> None:
     assert reader("Café’s") == reader("Cafe's")
 

@@ -21,6 +21,7 @@ from cosyserve.cli.options import (
     DefaultVoiceOption,
     DeviceOption,
     DtypeOption,
+    LexiconOption,
     LMOption,
     ModelOption,
     StoreOption,
@@ -83,10 +84,7 @@ def say(
     normalise: Annotated[
         bool | None, typer.Option(help="The old spelling of --normalize.", hidden=True)
     ] = None,
-    lexicon: Annotated[
-        Path | None,
-        typer.Option(help='A JSON file of words and how they are said: {"nginx": "engine x"}.'),
-    ] = None,
+    lexicon: LexiconOption = None,
     voice_store: StoreOption = None,
     default_voice: DefaultVoiceOption = None,
     device: DeviceOption = None,
@@ -119,8 +117,8 @@ def say(
         options |= {"mode": Mode.INSTRUCT, "instruction": instruct}
     if source is not None:
         options |= {"mode": Mode.CONVERT, "source": _samples(source)}
-    if lexicon is not None:
-        options["lexicon"] = read_lexicon(lexicon)
+    if file := Settings.read(lexicon=lexicon).lexicon:
+        options["lexicon"] = read_lexicon(Path(file))
     speaker = _voice(tts, voice, voice_text, voice_store, default_voice)
     started = time.perf_counter()
     with destination as sink:

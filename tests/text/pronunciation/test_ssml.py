@@ -1,3 +1,5 @@
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,10 +96,8 @@ def test_entities_do_not_grow() -> None:
 
 @given(st.text(st.sampled_from("<>/&=' \"abc天3speakbrprosody;"), max_size=40))
 def test_anything_else_is_an_error_of_the_client(inner: str) -> None:
-    try:
+    with suppress(InputError):
         parts(inner)
-    except InputError:
-        pass
 
 
 def test_a_document_is_known_by_its_start() -> None:

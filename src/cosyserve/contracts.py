@@ -202,6 +202,7 @@ class SpeechOptions(TypedDict, total=False):
     sampling: Sampling | None
     source: Floats | None
     language: str
+    lexicon: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,7 @@ class SpeechRequest:
     sampling: Sampling | None = None  # None: as the model is best sampled
     source: Floats | None = None  # mode CONVERT: the recording to convert, 16 kHz mono
     language: str = ""  # of the text, for reading its numbers: en, zh, …; "" = found out
+    lexicon: dict[str, str] = field(default_factory=dict)  # words, and how each is said
 
     def __post_init__(self) -> None:
         if not isinstance(self.speed, float | int) or not MIN_SPEED <= self.speed <= MAX_SPEED:

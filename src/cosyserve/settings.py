@@ -145,6 +145,9 @@ class Settings(BaseSettings):
     voice_aliases: str = ""
     """The voices' further names, as `NAME=VOICE` separated by commas; they go before stored voices,
     and before the voices that OpenAI's names have."""
+    lexicon: str = ""
+    """The JSON file of words and how they are said, as `{"nginx": "engine x"}`, for all requests; a
+    request's own lexicon goes before it."""
     reference_urls: bool = False
     """What becomes of a reference recording that is an http(s) URL: 0, it is refused; 1, it is
     fetched, unless it leads to an address that is not public."""

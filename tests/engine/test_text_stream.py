@@ -13,6 +13,7 @@ import pytest
 
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import AudioChunk, Engine, Mode, SpeechRequest, Voice
+from cosyserve.engine import text_stream
 from cosyserve.engine.in_process import LocalEngine
 from cosyserve.engine.speak import speak
 from cosyserve.engine.workers.client import WorkerEngine
@@ -77,6 +78,16 @@ async def is_what_one_hears_alone(speaker: Speaker) -> None:
     np.testing.assert_allclose(np.concatenate([chunk.samples for chunk in heard]), alone, atol=1e-3)
 
 
+async def reads_numbers_as_in_a_whole_text(speaker: Speaker) -> None:
+    async def cut() -> AsyncIterator[str]:
+        for piece in ("I am the 3", "rd of 1", ",250"):
+            yield piece
+
+    heard = await listen(speaker.engine.open(request(speaker, cut())))
+    words = "I am the third of one thousand two hundred and fifty."
+    assert heard[-1].text_tokens == len(words)  # every byte is a token of the test model
+
+
 async def ends_when_its_listener_leaves(speaker: Speaker) -> None:
     closed = asyncio.Event()
 
@@ -128,12 +139,32 @@ async def refuses_special_tokens(speaker: Speaker) -> None:
 STORIES = (
     spoken_as_it_arrives,
     is_what_one_hears_alone,
+    reads_numbers_as_in_a_whole_text,
     ends_when_its_listener_leaves,
     tells_what_its_producer_raises,
     may_be_nothing,
     must_be_asynchronous,
     refuses_special_tokens,
 )
+
+
+def test_a_text_that_comes_to_a_halt_holds_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_stream, "HALT_SECONDS", 0.05)
+    pushed: list[str] = []
+
+    async def slow() -> AsyncIterator[str]:
+        yield "They won 3"
+        await asyncio.sleep(0.2)
+        yield ""
+        yield " times"
+
+    async def run() -> None:
+        ended = asyncio.Event()
+        async with text_stream.feeding(slow(), pushed.append, ended.set, pytest.fail):
+            await ended.wait()
+
+    asyncio.run(run())
+    assert pushed == ["They won 3", "", " times"]
 
 
 def test_in_this_process(either_model: Model, either_voice: Voice) -> None:

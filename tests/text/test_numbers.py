@@ -19,6 +19,7 @@ def test_reads_as_the_original_did() -> None:
 
 def test_says_what_to_install_when_the_grammar_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     _grammars.cache_clear()
+    read_numbers.cache_clear()
     monkeypatch.setitem(sys.modules, "wetext", None)
     with pytest.raises(CosyError, match="wetext"):
         spoken_text("3+2个")

@@ -13,7 +13,8 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models
 
 from cosyserve.errors import CheckpointError
-from cosyserve.text import PieceTokenizer, Pronouncer, TextTokenizer
+from cosyserve.text import Pronouncer, TextTokenizer
+from cosyserve.text.piece_tokenizer import PieceTokenizer
 from cosyserve.text.pronouncer import LETTERS, SOUNDS_PER_LETTER
 
 SOUNDS = ["", "p", "t", "ˈɑ", "i"]
@@ -64,6 +65,12 @@ def test_words_pauses_and_special_tokens(reader: Pronouncer) -> None:
     assert reader("hello-you") == f"{hello} {you}"
     assert reader("hello… you — you") == f"{hello}. {you}, {you}"
     assert reader("hello [breath]you<|endofprompt|>") == f"{hello} [breath]{you}<|endofprompt|>"
+
+
+def test_sounds_are_taken_as_they_are(reader: Pronouncer) -> None:
+    hello = reader("hello")
+    assert reader("hello [HH][AH0][L][OW1], [W][ER1][L][D][ER0]") == f"{hello} həlˈO, wˈɜɹldəɹ"
+    assert reader("[AA2][ZH][B]") == "ˌɑʒb"
 
 
 def test_accents_and_curly_apostrophes_are_read_plain(reader: Pronouncer) -> None:

@@ -15,6 +15,10 @@ CASES: list[tuple[str, Sequence[str]]] = [
     ("No end", ["No end"]),
     ("Hi. This is one sentence. And two.", ["Hi. This is one sentence.", " And two."]),
     ("It cost 3.50 with Dr. Who in it. Yes.", ["It cost 3.50 with Dr. Who in it.", " Yes."]),
+    (
+        "They have moved to house No. 5 of that street. Yes.",
+        ["They have moved to house No. 5 of that street.", " Yes."],
+    ),
     ('He said "this will do, friend." Good.', ['He said "this will do, friend."', " Good."]),
     (
         "今天天气很好我们一起去公园散步吧你觉得呢。好的，那就走吧！",

@@ -24,6 +24,7 @@ DeviceOption = Annotated[str | None, setting("device")]
 DtypeOption = Annotated[Dtype | None, setting("dtype")]
 LMOption = Annotated[str | None, setting("lm")]
 DefaultVoiceOption = Annotated[str | None, setting("default_voice")]
+LexiconOption = Annotated[str | None, setting("lexicon")]
 StoreOption = Annotated[str | None, setting("voice_store", "--voice-store")]
 
 

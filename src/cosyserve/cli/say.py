@@ -21,6 +21,7 @@ from cosyserve.cli.options import (
     DefaultVoiceOption,
     DeviceOption,
     DtypeOption,
+    LexiconOption,
     LMOption,
     ModelOption,
     StoreOption,
@@ -29,6 +30,7 @@ from cosyserve.cli.player import find_player, playing
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Floats, Mode, Voice
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
+from cosyserve.text.pronunciation.lexicon import read_lexicon
 
 if TYPE_CHECKING:
     from cosyserve.engine.tts import TTS
@@ -82,6 +84,7 @@ def say(
     normalise: Annotated[
         bool | None, typer.Option(help="The old spelling of --normalize.", hidden=True)
     ] = None,
+    lexicon: LexiconOption = None,
     voice_store: StoreOption = None,
     default_voice: DefaultVoiceOption = None,
     device: DeviceOption = None,
@@ -116,6 +119,8 @@ def say(
         options |= {"mode": Mode.INSTRUCT, "instruction": instruct}
     if source is not None:
         options |= {"mode": Mode.CONVERT, "source": _samples(source)}
+    if file := Settings.read(lexicon=lexicon).lexicon:
+        options["lexicon"] = read_lexicon(Path(file))
     speaker = made_anew(tts.model, _voice(tts, voice, voice_text, voice_store, default_voice))
     started = time.perf_counter()
     with destination as sink:

@@ -9,6 +9,7 @@ import typer
 from cosyserve.cli.options import (
     DefaultVoiceOption,
     DtypeOption,
+    LexiconOption,
     LMOption,
     StoreOption,
     setting,
@@ -35,6 +36,7 @@ def serve(
     legacy_grpc_port: Annotated[int | None, setting("legacy_grpc_port")] = None,
     voice_store: StoreOption = None,
     default_voice: DefaultVoiceOption = None,
+    lexicon: LexiconOption = None,
     device: Annotated[
         list[str] | None,
         setting("device", more="The option may be repeated: each device has a worker."),
@@ -81,6 +83,7 @@ def serve(
             legacy_grpc_port=legacy_grpc_port,
             voice_store=voice_store,
             default_voice=default_voice,
+            lexicon=lexicon,
             lm_device=lm_device,
             token2wav_device=",".join(token2wav_device or ()),
             dtype=dtype,

@@ -46,7 +46,8 @@ OF_THE_GATEWAY = {
     *("host", "port", "api_keys", "shutdown_seconds", "max_requests", "max_requests_per_key"),
     *("wyoming_port", "legacy_port", "legacy_grpc_port", "legacy_max_conc"),
     *("max_connections", "max_idle_seconds", "max_body_bytes", "max_request_seconds"),
-    *("strict_fields", "model_aliases", "voice_aliases", "reference_urls", "require_consent"),
+    *("strict_fields", "model_aliases", "voice_aliases", "lexicon"),
+    *("reference_urls", "require_consent"),
     *("metrics_port", "otlp_traces_endpoint"),
 }
 REFUSED = {

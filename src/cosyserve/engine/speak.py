@@ -9,16 +9,19 @@ from collections.abc import AsyncIterator, Iterator
 
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import AudioChunk, Pushed, SpeechRequest
+from cosyserve.engine.scheduling.lm_requests import arriving_tokens
 from cosyserve.engine.scheduling.scheduler import Scheduler
-from cosyserve.engine.text_stream import by_sentence
+from cosyserve.engine.text_stream import by_part, by_sentence
 from cosyserve.errors import CosyError, InputError
-from cosyserve.text import PieceTokenizer
+from cosyserve.text.pronunciation.ssml import is_ssml
 
 
 def speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
     """Audio in order; the last chunk says how the speech ended."""
     if isinstance(request.text, AsyncIterator | Pushed):
         raise InputError("text in pieces must be an ordinary iterator here")
+    if isinstance(request.text, str) and is_ssml(request.text):
+        return by_part(request, lambda part: _speak(model, part))
     if isinstance(request.text, str) or model.config.takes_pieces:
         return _speak(model, request)
     return by_sentence(request, lambda sentence: _speak(model, sentence))
@@ -29,7 +32,7 @@ def _speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
     scheduler = Scheduler.of(model, slots=1)
     items: list[AudioChunk | CosyError] = []
     session = scheduler.open(request, items.append)
-    text = None if isinstance(request.text, str) else _settled_ids(model, request.text)
+    text = None if isinstance(request.text, str) else _settled_ids(model, request, request.text)
     try:
         while not session.done:
             if not scheduler.step():
@@ -48,10 +51,12 @@ def _speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
         scheduler.cancel(session)
 
 
-def _settled_ids(model: Model, pieces: Iterator[str]) -> Iterator[list[int]]:
+def _settled_ids(
+    model: Model, request: SpeechRequest, pieces: Iterator[str]
+) -> Iterator[list[int]]:
     """Text ids that can no longer change, as pieces of text arrive."""
     _, tokenizer = model.need_lm()
-    ids = PieceTokenizer(tokenizer)
-    for piece in pieces:
+    ids = arriving_tokens(request, tokenizer)
+    for piece in filter(None, pieces):
         yield ids.push(piece)
     yield ids.flush()

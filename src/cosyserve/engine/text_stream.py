@@ -1,5 +1,5 @@
 """Text that arrives piece by piece: handed on while its speech is listened to, or, for models that
-want a text at once, asked for sentence by sentence."""
+want a text at once, asked for sentence by sentence. SSML is asked for part by part."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from cosyserve.contracts import AudioChunk, FinishReason, SpeechRequest, Text
+from cosyserve.contracts import SAMPLE_RATE, AudioChunk, FinishReason, SpeechRequest, Text
 from cosyserve.engine.compute.playback import Playback
 from cosyserve.errors import InputError, OverloadError
+from cosyserve.text.pronunciation.ssml import is_ssml, read_ssml
 from cosyserve.text.sentences import sentences, sentences_async
 
 Speak = Callable[[SpeechRequest], AsyncGenerator[AudioChunk, None]]
 NOTHING = np.zeros(0, np.float32)
+HALT_SECONDS = 1.0  # without a piece, after which nothing of the text is held back
 QUEUE_SECONDS = 10.0  # that a later sentence waits for a place in a full queue
 
 
 class ConcatenatedChunks:
-    """The chunks of several requests, one a sentence, as those of one."""
+    """The chunks of several requests, one a sentence or a part, as those of one."""
 
     def __init__(self, request: SpeechRequest) -> None:
         self._request = request
@@ -35,10 +37,14 @@ class ConcatenatedChunks:
     def started(self) -> bool:
         return self._playback.chunks > 0
 
-    def next_request(self, sentence: str) -> SpeechRequest:
+    def next_request(self, text: str, rate: float = 1.0) -> SpeechRequest:
         seed = self._request.seed + self._sentences
         self._sentences += 1
-        return replace(self._request, text=sentence, seed=seed)
+        return replace(self._request, text=text, seed=seed, speed=self._request.speed * rate)
+
+    def silence(self, seconds: float) -> AudioChunk:
+        samples = np.zeros(round(seconds * SAMPLE_RATE), np.float32)
+        return self._playback.send(samples, 0, time.monotonic())
 
     def add(self, chunk: AudioChunk) -> AudioChunk:
         """A chunk of the newest request."""
@@ -70,13 +76,56 @@ def by_sentence(
     yield speech.last()
 
 
+def by_part(
+    request: SpeechRequest, speak: Callable[[SpeechRequest], Iterator[AudioChunk]]
+) -> Iterator[AudioChunk]:
+    """The speech of SSML, one request a part."""
+    speech, parts = _in_parts(request)
+    for part, pause in parts:
+        if part:
+            for chunk in speak(part):
+                yield speech.add(chunk)
+        if pause:
+            yield speech.silence(pause)
+    yield speech.last()
+
+
+def _in_parts(
+    request: SpeechRequest,
+) -> tuple[ConcatenatedChunks, list[tuple[SpeechRequest | None, float]]]:
+    """The requests of SSML (None: there is no text), each with the seconds of silence behind it."""
+    assert isinstance(request.text, str)
+    ssml = read_ssml(request.text)
+    if not any(part.text for part in ssml.parts):
+        raise InputError("there is nothing to say in the text")
+    speech = ConcatenatedChunks(replace(request, lexicon=request.lexicon | ssml.lexicon))
+    return speech, [
+        (speech.next_request(part.text, part.rate) if part.text else None, part.pause)
+        for part in ssml.parts
+    ]
+
+
 def opened(
     request: SpeechRequest, speak: Speak, *, takes_pieces: bool
 ) -> AsyncGenerator[AudioChunk, None]:
-    """One request; or one a sentence, where the text arrives and the model does not take that."""
-    if isinstance(request.text, str) or takes_pieces:
-        return speak(request)
-    return _by_sentence_async(request, speak)
+    """One request; or one a part of SSML; or one a sentence, where the text arrives and the model
+    does not take that."""
+    if isinstance(request.text, str):
+        return _by_part_async(request, speak) if is_ssml(request.text) else speak(request)
+    return speak(request) if takes_pieces else _by_sentence_async(request, speak)
+
+
+async def _by_part_async(request: SpeechRequest, speak: Speak) -> AsyncGenerator[AudioChunk, None]:
+    speech, parts = _in_parts(request)
+    for part, pause in parts:
+        if part:
+            seconds = QUEUE_SECONDS if speech.started else 0.0
+            async with aclosing(_with_retries(speak, part, seconds)) as chunks:
+                async for chunk in chunks:
+                    yield speech.add(chunk)
+        if pause:
+            yield speech.silence(pause)
+    yield speech.last()
 
 
 async def _by_sentence_async(
@@ -130,8 +179,9 @@ async def feeding(
 
     async def feed() -> None:
         try:
-            async for piece in text:
-                push(piece)
+            async with aclosing(_with_halts(text)) as pieces:
+                async for piece in pieces:
+                    push(piece)
             end()
         except Exception as error:  # the listener must not wait for ever
             fail(error)
@@ -144,3 +194,23 @@ async def feeding(
         await asyncio.wait([feeder])
         if isinstance(text, AsyncGenerator):
             await text.aclose()
+
+
+async def _with_halts(pieces: AsyncIterator[str]) -> AsyncGenerator[str, None]:
+    """The pieces, and an empty one where the next lets itself be waited for."""
+    coming = asyncio.ensure_future(anext(pieces))
+    try:
+        while True:
+            arrived, _ = await asyncio.wait([coming], timeout=HALT_SECONDS)
+            if not arrived:
+                yield ""
+            try:
+                piece = await coming
+            except StopAsyncIteration:
+                return
+            if piece:
+                yield piece
+            coming = asyncio.ensure_future(anext(pieces))
+    finally:
+        coming.cancel()
+        await asyncio.wait([coming])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cosyserve.settings import OPENAI_MODELS, Settings
+from cosyserve.text.pronunciation.lexicon import read_lexicon
 
 ANY = "*"
 
@@ -20,6 +21,7 @@ class Policy:
     voice_aliases: Mapping[str, str] = field(default_factory=dict)
     reference_urls: bool = False  # recordings are fetched from the network
     require_consent: bool = False  # for the voice of a request's own recording
+    lexicon: Mapping[str, str] = field(default_factory=dict)  # of all requests
 
     @classmethod
     def of(cls, settings: Settings) -> Policy:
@@ -32,6 +34,7 @@ class Policy:
             voice_aliases=settings.voice_names,
             reference_urls=settings.reference_urls,
             require_consent=settings.require_consent,
+            lexicon=read_lexicon(Path(settings.lexicon)) if settings.lexicon else {},
         )
 
     def is_alias(self, model: str) -> bool:

@@ -1,8 +1,8 @@
 """Text before the model: normalise, split, tokenise."""
 
+from cosyserve.text.arriving.tokens import ArrivingTokens
 from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
 from cosyserve.text.normalize import is_marked_up, spoken_text
-from cosyserve.text.piece_tokenizer import PieceTokenizer
 from cosyserve.text.pronouncer import Pronouncer
 from cosyserve.text.segments import segments
 from cosyserve.text.special import COSYVOICE3_TOKENS, END_OF_PROMPT, SPECIAL_TOKENS
@@ -13,9 +13,9 @@ __all__ = [
     "COSYVOICE3_TOKENS",
     "END_OF_PROMPT",
     "SPECIAL_TOKENS",
+    "ArrivingTokens",
     "Fix",
     "Fixes",
-    "PieceTokenizer",
     "Pronouncer",
     "TextTokenizer",
     "byte_tokenizer",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cosyserve.text.special import SPECIAL
+from cosyserve.text.special import ENGLISH_SOUNDS, SPECIAL
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,9 @@ _SPELLED = (
 )
 _LETTER_NAMES = {"a": "ay", "w": "double you"}  # a pronouncer would take these letters for words
 
-_WORD = re.compile(rf"({SPECIAL.pattern})|([A-Za-z]+(?:['.][A-Za-z]+)*)(\.*)")
+_WORD = re.compile(
+    rf"({SPECIAL.pattern}|{ENGLISH_SOUNDS.pattern})|([A-Za-z]+(?:['.][A-Za-z]+)*)(\.*)"
+)
 _DOTTED = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
 _CAPITALS = re.compile(rf"({_SPELLED})('?s)?")
 

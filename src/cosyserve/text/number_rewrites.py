@@ -6,13 +6,15 @@ import re
 
 from cosyserve.text.fixes import Fix, Fixes
 from cosyserve.text.language import Language
+from cosyserve.text.special import HIDDEN_NARROW
 
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _YUAN = re.compile(r"[￥¥]\s*([\d.]+\s*(?:[万亿]元?|元))")
 _YUAN_IN_ENGLISH = re.compile(r"￥\s*([\d.,]*\d)")
 _PERCENT_RANGE = re.compile(r"(?<![\d.])([\d.]+)%?[-~～–]([\d.]+%)")
 _NUMBERED_RANGE = re.compile(r"(第\d+)[-~～](?=\d)")
-_NAME = re.compile(r"(?<![A-Za-z0-9.-])[A-Za-z][A-Za-z0-9.]*(?:-[A-Za-z0-9.]+)+")
+_LETTER = f"A-Za-z{HIDDEN_NARROW}"
+_NAME = re.compile(rf"(?<![{_LETTER}0-9.-])[{_LETTER}][{_LETTER}0-9.]*(?:-[{_LETTER}0-9.]+)+")
 _UNREAD_HYPHEN = "\u2010"  # looks like '-', and no grammar knows it
 _NUMERO = re.compile(r"\bNo\. ?(?=\d)")
 _DECADE = re.compile(r"(?<![\w.,])(1\d|20)([1-9]0)'?s\b")

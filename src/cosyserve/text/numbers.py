@@ -17,6 +17,7 @@ from cosyserve.text.language import Language
 from cosyserve.text.number_rewrites import restore_hyphens, rewrite_source, rewrite_words
 from cosyserve.text.number_rules.chinese import read_chinese, spell_chinese
 from cosyserve.text.number_rules.english import read_english
+from cosyserve.text.special import HIDDEN_NARROW
 
 Reader = Callable[[str, Language], str]
 
@@ -27,22 +28,22 @@ _IN_CLAUSE = r"[^，。！？；\n\ud800-\udfff]{1,100}"
 _CLAUSE = re.compile(rf"{_IN_CLAUSE}(?![\d.])|{_IN_CLAUSE}")
 # Of English it gets expressions of numbers only: it sets blanks around all marks that it sees,
 # takes the first letters of a next word for a unit, and needs 2 ms a character.
-_MONTH = (
+MONTH = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|June?|July?|Aug(?:ust)?|Sept?(?:ember)?"
     r"|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
 )
 _DAY, _YEAR = r"\d{1,2}(?:st|nd|rd|th)?", r"\d{4}"
-_DATE = rf"\b(?:{_MONTH}\.? (?:{_DAY}(?:,? {_YEAR})?|{_YEAR})|{_DAY} {_MONTH}(?:,? {_YEAR})?)\b"
+_DATE = rf"\b(?:{MONTH}\.? (?:{_DAY}(?:,? {_YEAR})?|{_YEAR})|{_DAY} {MONTH}(?:,? {_YEAR})?)\b"
 _PHONE = r"\(\d{3}\) ?\d{3}-\d{4}"
-_UNIT = (
+UNIT = (
     r"(?:(?:[mb]|tr)illion|[kcmn]?m[²³]|[kcmn]m|[km]g|lbs?|oz|ft|yd|mi|ml|min|[mn]s|mph|rpm|hp|ha"
     r"|[kMG]W|[kMG]?Hz|[KMGTP]B|[kMG]bps|%|°[CF]?|[AaPp][Mm]|[ap]\.m\.)(?![\w'’/-])"
 )
 _NUMBER = (
-    r"(?:[A-Za-z$£€¥#][A-Za-z$£€¥#@&.:/+*=]{0,30}|(?<![\w%)])[+-][$£€¥]?)?"
+    rf"(?:[A-Za-z$£€¥#][A-Za-z$£€¥#@&.:/+*=]{{0,30}}|(?<![\w%){HIDDEN_NARROW}])[+-][$£€¥]?)?"
     r"\.?\d(?:(?:[A-Za-z0-9.,:/@&%$£€¥°²³+*=]|-(?=\d))*[A-Za-z0-9%°²³])?"
 )
-_EXPRESSION = re.compile(rf"{_PHONE}|{_DATE}|'\d0s\b|{_NUMBER}(?: \d+/\d+)?(?: ?{_UNIT})?")
+_EXPRESSION = re.compile(rf"{_PHONE}|{_DATE}|'\d0s\b|{_NUMBER}(?: \d+/\d+)?(?: ?{UNIT})?")
 _LONGEST_EXPRESSION = 60  # what is longer is no number; its digits are spelled
 _SMALL_NUMBER = re.compile(r"[1-9]\d{0,2}")  # needs no grammar, spelled as well
 
@@ -74,15 +75,24 @@ def read_numbers(text: str, language: Language) -> str:
     return words
 
 
-def read_aloud(text: str, language: Language, read: Reader, fixes: Fixes = ALL_FIXES) -> str:
-    """The text with its numbers read by rules, or by `read` in stretches that it can read."""
+def read_aloud(
+    text: str,
+    language: Language,
+    read: Reader,
+    fixes: Fixes = ALL_FIXES,
+    allowance: Allowance | None = None,
+) -> str:
+    """The text with its numbers read by rules, or by `read` in stretches that it can read.
+
+    A text in several parts has one allowance for all of them.
+    """
     text = rewrite_source(text, language, fixes)
     if Fix.NUMBERS_ONLY not in fixes:
         words = rewrite_words(read(text, language), language, fixes)
         return restore_hyphens(words, fixes)
     english = language is Language.ENGLISH
     rule = (read_english if english else read_chinese) if fixes == ALL_FIXES else _no_rule
-    allowance = Allowance(GRAMMAR_CHARACTERS[language])
+    allowed = allowance or Allowance(GRAMMAR_CHARACTERS[language])
 
     def spoken(stretch: re.Match[str]) -> str:
         written = stretch[0].strip()
@@ -92,7 +102,7 @@ def read_aloud(text: str, language: Language, read: Reader, fixes: Fixes = ALL_F
             return stretch[0]
         words = rule(written)
         if words is None:
-            if not allowance.covers(written):
+            if not allowed.covers(written):
                 return stretch[0] if english else spell_chinese(stretch[0])
             try:
                 words = rewrite_words(read(written, language), language, fixes)

@@ -20,7 +20,7 @@ from safetensors.numpy import save_file
 from cosyserve.contracts import Floats
 from cosyserve.errors import CheckpointError
 from cosyserve.text.abbreviations import expand_abbreviations
-from cosyserve.text.special import SPECIAL
+from cosyserve.text.special import ENGLISH_SOUNDS, SPECIAL
 
 LETTERS = "#abcdefghijklmnopqrstuvwxyz'"  # the first marks both ends of a word
 SOUNDS_PER_LETTER = 3
@@ -29,8 +29,20 @@ MAX_LETTERS = 64  # of a word; the rest is not read
 CACHED_WORDS = 20_000
 SCALE = ".scale"
 _WORD = re.compile(
-    rf"({SPECIAL.pattern})|([A-Za-z]+(?:'[A-Za-z]+)*)|([{re.escape(PAUSES)}]+)|(\s+)"
+    rf"({SPECIAL.pattern})|((?:{ENGLISH_SOUNDS.pattern})+)|([A-Za-z]+(?:'[A-Za-z]+)*)"
+    rf"|([{re.escape(PAUSES)}]+)|(\s+)"
 )
+# fmt: off
+_OF_ARPABET = {
+    "AA": "ɑ", "AE": "æ", "AH": "ʌ", "AO": "ɔ", "AW": "W", "AY": "I", "EH": "ɛ", "ER": "ɜɹ",
+    "EY": "A", "IH": "ɪ", "IY": "i", "OW": "O", "OY": "Y", "UH": "ʊ", "UW": "u", "B": "b",
+    "CH": "ʧ", "D": "d", "DH": "ð", "F": "f", "G": "ɡ", "HH": "h", "JH": "ʤ", "K": "k", "L": "l",
+    "M": "m", "N": "n", "NG": "ŋ", "P": "p", "R": "ɹ", "S": "s", "SH": "ʃ", "T": "t", "TH": "θ",
+    "V": "v", "W": "w", "Y": "j", "Z": "z", "ZH": "ʒ",
+}
+# fmt: on
+_UNSTRESSED = {"AH0": "ə", "ER0": "əɹ"}
+_STRESS = {"1": "ˈ", "2": "ˌ"}
 
 
 class Pronouncer:
@@ -62,12 +74,12 @@ class Pronouncer:
         """The text's phonemes, pauses and special tokens; what is no English is left out."""
         plain = unicodedata.normalize("NFKD", text).replace("’", "'").replace("—", ",")
         phonemes = ""
-        for special, word, pauses, space in _WORD.findall(
+        for special, sounds, word, pauses, space in _WORD.findall(
             expand_abbreviations(_without_marks(plain))
         ):
-            if word:
+            if word or sounds:
                 gap = " " if phonemes and phonemes[-1] not in " >]" else ""
-                phonemes += gap + self._word(word.lower())
+                phonemes += gap + (self._word(word.lower()) if word else _of_arpabet(sounds))
             elif pauses:
                 phonemes = phonemes.rstrip() + pauses[0]
             else:
@@ -101,6 +113,14 @@ class Pronouncer:
         y = _layer_norm(x, get("norm.weight"), get("norm.bias"))
         logits: Floats = y @ get("head.weight").T + get("head.bias")
         return logits.reshape(len(letters) * SOUNDS_PER_LETTER, -1)
+
+
+def _of_arpabet(sounds: str) -> str:
+    """[HH][AH0][L][OW1] -> həlˈO"""
+    return "".join(
+        _UNSTRESSED.get(name) or _STRESS.get(name[-1], "") + _OF_ARPABET[name.rstrip("012")]
+        for name in sounds[1:-1].split("][")
+    )
 
 
 def _quantized(tensors: dict[str, Floats]) -> dict[str, npt.NDArray[Any]]:

@@ -6,6 +6,7 @@ from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
 from cosyserve.text.language import detect, language_from_code
 from cosyserve.text.normalize import is_marked_up, spoken_form
 from cosyserve.text.numbers import Reader, read_numbers
+from cosyserve.text.pronunciation.lexicon import NO_LEXICON, Lexicon
 from cosyserve.text.split import Length, only_punctuation, speakable, split
 
 
@@ -17,6 +18,7 @@ def segments(
     language: str = "",
     read: Reader = read_numbers,
     fixes: Fixes = ALL_FIXES,
+    lexicon: Lexicon = NO_LEXICON,
 ) -> list[str]:
     """The segments to speak one after another; none when there is nothing to say.
 
@@ -26,9 +28,9 @@ def segments(
     if Fix.NOTHING_TO_SAY in fixes and not speakable(text):
         return []
     if not normalize or not text or is_marked_up(text):
-        return [text]
+        return [lexicon(text)]
     rules = language_from_code(language) if language else detect(text, fixes)
-    spoken = spoken_form(text, rules, read=read, fixes=fixes)
+    spoken = lexicon.show(spoken_form(lexicon.hide(text), rules, read=read, fixes=fixes))
     parts = split(spoken, wide=rules.wide, length=len if rules.wide else length, fixes=fixes)
     if Fix.NOTHING_TO_SAY in fixes:
         return [part for part in parts if speakable(part)]

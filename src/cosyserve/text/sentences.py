@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
+from cosyserve.text.arriving.english import in_number
 from cosyserve.text.split import ends_in_abbreviation, speakable
 
 MIN_CHARACTERS = 20  # a shorter sentence waits for the next
@@ -57,7 +58,11 @@ async def sentences_async(pieces: AsyncIterator[str]) -> AsyncGenerator[str, Non
 def _end(text: str) -> int:
     """Where the first sentence ends that is long enough; 0: nowhere yet."""
     for match in END.finditer(text):
-        short = match.end() < MIN_CHARACTERS or not speakable(text[: match.end()])
-        if not short and not ends_in_abbreviation(text, match.start()):
-            return match.end()
+        end = match.end()
+        if end < MIN_CHARACTERS or not speakable(text[:end]):
+            continue
+        dot = text[match.start()] == "."
+        if dot and (ends_in_abbreviation(text, match.start()) or in_number(text, end)):
+            continue
+        return end
     return 0

@@ -52,6 +52,11 @@ COSYVOICE3_TOKENS = (
     ),
     *(f"[{sound}]" for sound in _CHINESE.split()),
 )
+_CONSONANTS = "|".join(sound for sound in _ENGLISH.split() if sound[0] not in _VOWELS)
 _STRESSABLE = "|".join(sound for sound in _ENGLISH.split() if sound[0] in _VOWELS)
 STRESSED = re.compile(rf"\[({_STRESSABLE})([012])\]")  # its digit is no number
+ENGLISH_SOUNDS = re.compile(rf"\[(?:(?:{_STRESSABLE})[012]?|{_CONSONANTS})\]")
+# Private characters that stand for words of a lexicon: those with blanks around them, and others.
+HIDDEN_NARROW, HIDDEN_WIDE = "\ue010-\ue8ff", "\ue900-\uf0ff"
+MARKS = "\uf100-\uf7ff"  # they tell such words apart that are written alike
 SPECIAL = re.compile("|".join(map(re.escape, SPECIAL_TOKENS)))

@@ -67,13 +67,18 @@ def split(
     if Fix.NOTHING_TO_SAY in fixes and not text.strip():
         return []
     marks = (_WIDE_MARKS if wide else _NARROW_MARKS) + (_COMMAS if at_commas else "")
-    unquoted = text.rstrip(_CLOSERS) if Fix.MARK_RUNS in fixes else ""
-    if (unquoted or text)[-1] not in marks:
-        text += "。" if wide else "."
-    pieces = _sentences(text, marks, fixes)
+    pieces = _sentences(text + missing_end(text, wide=wide, marks=marks, fixes=fixes), marks, fixes)
     if Fix.LONG_PIECES in fixes:
         pieces = [part for piece in pieces for part in _cut(piece, length, 2 * limits.longest)]
     return _packed(pieces, length, limits)
+
+
+def missing_end(text: str, *, wide: bool, marks: str = "", fixes: Fixes = ALL_FIXES) -> str:
+    """The mark that a text lacks at its end: "" where it has one of `marks` ("": of a sentence)."""
+    unquoted = text.rstrip(_CLOSERS) if Fix.MARK_RUNS in fixes else ""
+    if (unquoted or text)[-1] in (marks or (_WIDE_MARKS if wide else _NARROW_MARKS)):
+        return ""
+    return "。" if wide else "."
 
 
 def _sentences(text: str, marks: str, fixes: Fixes) -> list[str]:

@@ -17,6 +17,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from cosyserve.errors import CheckpointError, InputError
 from cosyserve.text.byte_level import BYTE_NAMES, merge_borders, to_bytes
 from cosyserve.text.pronouncer import PAUSES, Pronouncer
+from cosyserve.text.pronunciation.phonemes import ARPABET, alphabets_of
 from cosyserve.text.special import COSYVOICE3_TOKENS, SPECIAL_TOKENS
 
 _WORDS = (
@@ -90,6 +91,13 @@ class TextTokenizer:
         except Exception as error:  # the library raises nothing narrower
             raise CheckpointError(f"{merges}: does not fit {vocab.name}: {error}") from error
         return cls(_qwen2(model), str(vocab), special_tokens=special_tokens)
+
+    @cached_property
+    def alphabets(self) -> frozenset[str]:
+        """Those of the sounds that may stand in a text, as `[HH][AH0]`."""
+        if self.pronouncer is not None:
+            return frozenset({ARPABET})
+        return frozenset(alphabets_of("".join(self.special_tokens)))
 
     def encode(self, text: str) -> list[int]:
         if self.pronouncer is not None:

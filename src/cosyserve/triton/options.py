@@ -32,6 +32,7 @@ class RequestOptions(TypedDict, total=False):
     seed: int
     normalize: Annotated[bool, Field(validation_alias=AliasChoices("normalize", "normalise"))]
     stream: bool
+    lexicon: dict[str, str]
     top_p: float
     top_k: int
 
@@ -51,6 +52,8 @@ def request_options(request: SpeechRequest) -> RequestOptions:
         normalize=request.normalize,
         stream=request.stream,
     )
+    if request.lexicon:
+        options["lexicon"] = request.lexicon
     if request.sampling is not None:
         options["top_p"] = request.sampling.top_p
         options["top_k"] = request.sampling.top_k

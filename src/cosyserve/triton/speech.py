@@ -57,6 +57,8 @@ def plain_inputs(request: SpeechRequest, text: str, *, own_voice: str) -> dict[s
     """The inputs of one of the original's models, which take recordings and nothing else."""
     if request.speed != 1.0 or request.mode is Mode.INSTRUCT:
         raise InputError("this Triton server knows neither speed nor instructions")
+    if request.lexicon:
+        raise InputError("this Triton server knows no lexicon: leave it out")
     if own_voice:
         return speech_inputs(text)
     return speech_inputs(text, _recording(request.voice), request.voice.prompt_text)

@@ -42,6 +42,19 @@ def test_a_task_as_the_sdk_sends_it(server: Running) -> None:
     assert heard.last["payload"]["usage"] == {"characters": 6}
 
 
+def test_words_are_fixed_as_the_cloud_fixes_them(server: Running) -> None:
+    fixes = {"pronunciation": [{"天气": "tian1 qi4"}], "replace": [{"今天": "金天"}]}
+    with dialed(server, DashScope) as twin:
+        twin.start(hot_fix=fixes, text_type="SSML")
+        twin.text("<speak>今天")
+        twin.text("天气</speak>")
+        twin.end()
+        twin.hear()
+    (request,) = server.engine.requests
+    assert request.lexicon == {"今天": "金天", "天气": "[t][iān][q][ì]"}
+    assert request.text == "<speak>今天天气</speak>"
+
+
 def test_the_default_of_the_sdk_is_mp3_at_22050(server: Running) -> None:
     with dialed(server, DashScope) as twin:
         twin.start(format="Default", sample_rate=0)
@@ -92,7 +105,9 @@ def test_a_task_without_a_text(server: Running) -> None:
         ({"format": "aac"}, "no audio format 'aac'"),
         ({"format": "opus", "sample_rate": 44_100}, "can't be 44100 Hz"),
         ({"word_timestamp_enabled": True}, "no times of words"),
-        ({"text_type": "SSML"}, "send plain text"),
+        ({"text_type": "XML"}, "text_type"),
+        ({"hot_fix": {"pronunciation": [{"a": "b"}]}}, "pinyin is written"),
+        ({"hot_fix": {"replace": "a"}}, "hot_fix"),
         ({"rate": 9}, "speed"),
         ({"voice": 5}, "payload.parameters.voice"),
     ],

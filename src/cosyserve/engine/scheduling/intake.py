@@ -12,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cosyserve.contracts import MAX_WAITING, SpeechRequest
 from cosyserve.engine.compute.errors import client_error
+from cosyserve.engine.scheduling.lm_requests import arriving_tokens
 from cosyserve.engine.scheduling.loop import Loop
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.scheduling.session import AudioSink, Session
 from cosyserve.errors import CosyError, OverloadError
-from cosyserve.text import PieceTokenizer, TextTokenizer
+from cosyserve.text import ArrivingTokens, TextTokenizer
 from cosyserve.text.language import Language
 from cosyserve.text.numbers import Reader
 
@@ -47,7 +48,7 @@ class Ticket:
         self._request = request
         self._sink = sink
         self._session: Session | None = None
-        self._pieces = PieceTokenizer(intake.tokenizer)
+        self._arriving: ArrivingTokens | None = None  # until there is some
         self._tasks: deque[Callable[[Session], None]] = deque([self._plan])
         self._turn = threading.Lock()
         self._working = True  # nothing is begun before there is a place in the queue
@@ -56,14 +57,14 @@ class Ticket:
         self._intake.loop.submit(self._enter)
 
     def push(self, piece: str) -> None:
-        """More text, where it arrives piece by piece."""
-        self._do(lambda session: self._hand_over(session, self._pieces.push(piece)))
+        """More text, where it arrives piece by piece; an empty piece: it has come to a halt."""
+        self._do(lambda session: self._hand_over(session, self._ids.push(piece)))
 
     def end(self) -> None:
         """The text is over."""
 
         def flush(session: Session) -> None:
-            self._hand_over(session, self._pieces.flush())
+            self._hand_over(session, self._ids.flush())
             self._intake.loop.submit(lambda scheduler: scheduler.end(session))
 
         self._do(flush)
@@ -85,14 +86,22 @@ class Ticket:
             scheduler.cancel(self._session)
 
     def _plan(self, session: Session) -> None:
-        def read(text: str, language: Language) -> str:
-            if session.done:
-                raise CosyError("nobody waits for this plan any more")
-            return self._intake.read(text, language)
-
         loop = self._intake.loop
-        utterances = loop.scheduler.plan(self._request, read, session.device)
+        utterances = loop.scheduler.plan(self._request, self._read, session.device)
         loop.submit(lambda scheduler: scheduler.begin(session, utterances))
+
+    @property
+    def _ids(self) -> ArrivingTokens:
+        """Made where its errors are the session's."""
+        if self._arriving is None:
+            tokenizer = self._intake.tokenizer
+            self._arriving = arriving_tokens(self._request, tokenizer, self._read)
+        return self._arriving
+
+    def _read(self, text: str, language: Language) -> str:
+        if self._session and self._session.done:
+            raise CosyError("nobody waits for this text any more")
+        return self._intake.read(text, language)
 
     def _hand_over(self, session: Session, ids: list[int]) -> None:
         def push(scheduler: Scheduler) -> None:

@@ -14,8 +14,10 @@ from cosyserve.contracts import FRAMES_PER_TOKEN, Mode, SpeechRequest
 from cosyserve.engine.compute.limits import MAX_POSITIONS
 from cosyserve.errors import CosyError, InputError
 from cosyserve.models.config import LMConfig, ModelConfig
-from cosyserve.text import END_OF_PROMPT, TextTokenizer, segments, spoken_text
-from cosyserve.text.numbers import Reader
+from cosyserve.text import END_OF_PROMPT, ArrivingTokens, TextTokenizer, segments, spoken_text
+from cosyserve.text.arriving.gate import ReadinessGate
+from cosyserve.text.numbers import Reader, read_numbers
+from cosyserve.text.pronunciation.lexicon import lexicon
 
 SEGMENT_SEEDS = 0x9E3779B9
 RETRY_SEEDS = 0x5851F42D4C957F2D
@@ -47,7 +49,12 @@ def lm_tasks(
     lead, speech = (*led.prefix, *led.text), led.speech
     max_tokens = max_speech_tokens(config, request)
     parts = segments(
-        text, tokenizer.length, normalize=request.normalize, language=request.language, read=read
+        text,
+        tokenizer.length,
+        normalize=request.normalize,
+        language=request.language,
+        read=read,
+        lexicon=lexicon(request.lexicon, tokenizer.alphabets),
     )
     tasks = []
     for number, part in enumerate(parts):
@@ -68,6 +75,19 @@ def lm_tasks(
     if parts and not tasks:
         raise InputError("the model knows no sound for any character of the text")
     return tasks
+
+
+def arriving_tokens(
+    request: SpeechRequest, tokenizer: TextTokenizer, read: Reader = read_numbers
+) -> ArrivingTokens:
+    """The ids of a request's text that is still to come."""
+    gate = ReadinessGate(
+        request.language,
+        request.normalize,
+        read=read,
+        lexicon=lexicon(request.lexicon, tokenizer.alphabets),
+    )
+    return ArrivingTokens(tokenizer, gate)
 
 
 def _lengths(config: LMConfig, text_tokens: int, limit: int) -> tuple[int, int]:

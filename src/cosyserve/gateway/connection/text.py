@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator
 
 from cosyserve.gateway.errors import Refusal
+from cosyserve.text.pronunciation.ssml import is_ssml, may_become_ssml
 
 
 class TextBuffer:
@@ -43,15 +44,19 @@ class TextBuffer:
         self.ended = True
         self._changed.set()
 
-    async def begin(self) -> AsyncGenerator[str, None]:
-        """Waits until there is something to say -> all of the text, piece by piece."""
-        blank = ""
-        while self.started is None:
+    async def begin(self) -> str | AsyncGenerator[str, None]:
+        """Waits until there is something to say -> all of the text, piece by piece; SSML whole."""
+        start = ""
+        while self.started is None or may_become_ssml(start):
             piece = await self._next()
+            start += piece
             if not piece:
-                raise Refusal(400, "the text holds nothing to say", "invalid_value", param="text")
-            blank += piece
-        self._waiting = blank + self._waiting
+                break
+        if not start.strip():
+            raise Refusal(400, "the text holds nothing to say", "invalid_value", param="text")
+        if is_ssml(start):
+            return start + "".join([piece async for piece in self._pieces()])
+        self._waiting = start + self._waiting
         return self._pieces()
 
     async def _pieces(self) -> AsyncGenerator[str, None]:

@@ -20,6 +20,7 @@ from cosyserve.gateway.dialects.dialect import (
 )
 from cosyserve.gateway.errors import ErrorBody, Refusal, invalid_value
 from cosyserve.gateway.speech.body import Name
+from cosyserve.text.pronunciation.phonemes import from_pinyin
 from cosyserve.voices.store import DEFAULT
 
 PATH = "/api-ws/v1/inference"
@@ -39,6 +40,19 @@ class Header(BaseModel):
     task_id: Name
 
 
+class HotFix(BaseModel):
+    """Words by their pinyin, and words by others that are said instead."""
+
+    pronunciation: list[dict[str, str]] = Field(default_factory=list)
+    replace: list[dict[str, str]] = Field(default_factory=list)
+
+    @property
+    def lexicon(self) -> dict[str, str]:
+        said = {word: text for entry in self.replace for word, text in entry.items()}
+        by_sound = {word: py for entry in self.pronunciation for word, py in entry.items()}
+        return said | {word: from_pinyin(pinyin) for word, pinyin in by_sound.items()}
+
+
 class Parameters(BaseModel):
     """Volume, pitch and what else is missing here is not read."""
 
@@ -49,7 +63,8 @@ class Parameters(BaseModel):
     seed: int = 0
     instruction: str | None = None
     language_hints: list[str] | None = None
-    text_type: str = "PlainText"
+    text_type: Literal["PlainText", "SSML"] = "PlainText"
+    hot_fix: HotFix | None = None
     word_timestamp_enabled: bool = False
 
 
@@ -124,8 +139,6 @@ class DashScopeConnection(DialectConnection):
             raise invalid_value(
                 "there are no times of words: leave it out", ["word_timestamp_enabled"]
             )
-        if parameters.text_type != "PlainText":
-            raise invalid_value("send plain text: SSML is not read", ["text_type"])
         kind = audio_format(parameters.format, FORMATS)
         default_rate = None if kind is AudioFormat.OPUS else DEFAULT_RATE
         fields = self.fields(
@@ -136,6 +149,7 @@ class DashScopeConnection(DialectConnection):
             speed=parameters.rate,
             seed=parameters.seed,
             instructions=parameters.instruction,
+            lexicon=parameters.hot_fix.lexicon if parameters.hot_fix else {},
             language=next(iter(parameters.language_hints or ()), None),
         )
         self.streams.clear()  # of failed ones

@@ -67,6 +67,11 @@ def _read_source(value: object) -> object:
         raise ValueError("not valid base64; send base64, a data: URL or an http(s) URL") from None
 
 
+def _read_json(value: object) -> object:
+    """Of a form, which has texts alone."""
+    return from_json(value) if isinstance(value, str) else value
+
+
 def _check_temperature(value: float) -> float:
     if value not in (0, 1):
         raise ValueError("it is 1, or 0 for the likeliest tokens; choose with top_p and top_k")
@@ -90,6 +95,7 @@ AudioSource = Annotated[
     BeforeValidator(_read_source),
     WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
 ]
+LexiconFields = Annotated[dict[str, str], BeforeValidator(_read_json)]
 Format = Annotated[AudioFormat, WithJsonSchema({"type": "string", "enum": list(AudioFormat)})]
 
 
@@ -127,6 +133,7 @@ class SpeechFields(BaseModel):
     mode: SpokenMode | None = None
     seed: int = Field(default=0, ge=0, le=MAX_SEED)
     language: str = Field(default="", max_length=32)
+    lexicon: LexiconFields = Field(default_factory=dict)
     sample_rate: int | None = Field(default=None, ge=MIN_RATE, le=MAX_RATE)
     reference_audio: AudioSource | None = None
     reference_text: str = Field(default="", max_length=MAX_TEXT)

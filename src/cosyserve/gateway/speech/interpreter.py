@@ -73,6 +73,7 @@ class Interpreter:
             seed=fields.seed,
             stream=True,
             language=fields.language,
+            lexicon={**self._policy.lexicon, **fields.lexicon},
             sampling=_sampling(fields, engine.model.sampling),
         )
 

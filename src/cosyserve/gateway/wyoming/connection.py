@@ -34,6 +34,7 @@ from cosyserve.gateway.speech.routes import check_text
 from cosyserve.gateway.telemetry.record import Record
 from cosyserve.gateway.wyoming.info import describe
 from cosyserve.gateway.wyoming.wire import read_event, text_of
+from cosyserve.text.pronunciation.ssml import is_ssml
 from cosyserve.voices.store import DEFAULT
 
 PCM: dict[str, int] = {"rate": SAMPLE_RATE, "width": 2, "channels": 1}
@@ -114,8 +115,9 @@ class WyomingConnection(Connection):
         if self._utterance:
             message = "one text at a time: wait for the end of its audio"
             raise Refusal(400, message, "out_of_order")
-        if event.data.get("text_format") not in (None, SynthesizeTextFormat.TEXT.value):
-            raise Refusal(400, "send plain text: SSML is not read", "invalid_value")
+        ssml = event.data.get("text_format") == SynthesizeTextFormat.SSML.value
+        if ssml and isinstance(text, str) and not is_ssml(text):
+            raise Refusal(400, "SSML begins with <speak>", "invalid_value")
         self.begin(self._fields(event.data.get("voice")), text, self.send)
 
     def _push(self, event: Event) -> None:

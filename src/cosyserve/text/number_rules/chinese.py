@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 
+from cosyserve.text.special import HIDDEN_NARROW, HIDDEN_WIDE
+
 Match = re.Match[str]
 
 _DIGITS = "零一二三四五六七八九"
 _POWERS = ["", "十", "百", "千"]
-_LONGEST_VALUE = 8  # digits that have a value; longer strings are digits
+LONGEST_VALUE = 8  # digits that have a value; longer strings are digits
 _COUNTED = (
     "万丈世丘丝两个丸人亿代令件伏位余元兆克具冬几刀分刻勺匹千升单卮厘双叠口只号合名吨周啖回场块坡堂"
     "堆墙壳壶夏多夜天头套字季客家寸对寻封尺尾层山岁岭帧常幢度座张忽户手扎把担挑捆撮支斗斛斤日旬时春"
@@ -44,7 +46,9 @@ _AMOUNT = (
 _NUMBER = re.compile(rf"{_CLOCK}|{_DATE}|{_AMOUNT}", re.ASCII)
 _WORD_BEFORE = re.compile(r"([A-Za-z]+) ?$")
 # No unit, currency or operator is made of these, whatever stands beside them.
-_PLAIN = re.compile(r"[\u4e00-\u9fff\u2010A-Za-z ，、：“”‘’（）《》【】…()!?;\"']*")
+_PLAIN = re.compile(
+    rf"[\u4e00-\u9fff\u2010A-Za-z{HIDDEN_NARROW}{HIDDEN_WIDE} ，、：“”‘’（）《》【】…()!?;\"']*"
+)
 _AFTER = re.compile(rf"(?! ?[a-zABOP°º²³ωμ]| ?(?:{_UNIT})|[到年后赛.,:：/~％\d])")
 _AFTER_UNIT = re.compile(r"(?!到)")
 
@@ -93,13 +97,13 @@ def _range(number: Match) -> str | None:
         return None
     if number["calendar"]:
         return f"{_each(start)}到{end}" if len(start) == len(number["integer"]) == 4 else None
-    if not unit or start[0] == "0" or len(start) > _LONGEST_VALUE:
+    if not unit or start[0] == "0" or len(start) > LONGEST_VALUE:
         return None
     return f"{_counting(start, unit)}到{end}"
 
 
 def _counting(digits: str, unit: str) -> str:
-    return "两" if digits == "2" and unit not in "两号月" else _value(digits)
+    return "两" if digits == "2" and unit not in "两号月" else chinese_value(digits)
 
 
 def _amount(number: Match, valued: bool) -> str | None:
@@ -111,9 +115,9 @@ def _amount(number: Match, valued: bool) -> str | None:
         return None if valued else _in_year(number)
     if not (unit or valued or number["currency"] or number["percent"]) and not fraction:
         return _bare(integer)
-    if len(integer) > _LONGEST_VALUE or (integer[0] == "0" and integer != "0"):
+    if len(integer) > LONGEST_VALUE or (integer[0] == "0" and integer != "0"):
         return None
-    value = _value(integer)
+    value = chinese_value(integer)
     if fraction:
         value += f"点{_each(fraction)}"
     if number["percent"]:
@@ -145,31 +149,31 @@ def _in_year(number: Match) -> str | None:
 def _bare(digits: str) -> str | None:
     """A number that counts nothing: some lengths are codes, as in 房号202."""
     if len(digits) in (1, 2, 4, 7):
-        return None if digits[0] == "0" and digits != "0" else _value(digits)
+        return None if digits[0] == "0" and digits != "0" else chinese_value(digits)
     return _each(digits).replace("一", "幺")
 
 
 def _time(hour: str, minute: str) -> str | None:
     if not 1 <= int(hour) <= 24:
         return None
-    words = "两点" if int(hour) == 2 else f"{_value(hour.lstrip('0'))}点"
+    words = "两点" if int(hour) == 2 else f"{chinese_value(hour.lstrip('0'))}点"
     if minute == "00":
         return words
     tens = "零" if minute[0] == "0" else ""
-    return f"{words}{tens}{_value(minute.lstrip('0'))}分"
+    return f"{words}{tens}{chinese_value(minute.lstrip('0'))}分"
 
 
 def _date(year: str, month: str, day: str) -> str | None:
     if not (1 <= int(month) <= 12 and 1 <= int(day) <= 31):
         return None
-    return f"{_each(year)}年{_value(month.lstrip('0'))}月{_value(day.lstrip('0'))}日"
+    return f"{_each(year)}年{chinese_value(month.lstrip('0'))}月{chinese_value(day.lstrip('0'))}日"
 
 
 def _each(digits: str) -> str:
     return "".join(_DIGITS[int(digit)] for digit in digits)
 
 
-def _value(digits: str) -> str:
+def chinese_value(digits: str) -> str:
     """12345 -> 一万两千三百四十五"""
     if len(digits) > 4:
         high, low = digits[:-4], digits[-4:]

@@ -70,11 +70,11 @@ def _digits(digits: str, zero: str = "oh") -> str:
     return " ".join(zero if digit == "0" else _plain(int(digit)) for digit in digits)
 
 
-def _ordinal(number: int) -> str:
+def ordinal(number: int) -> str:
     """21 -> twenty first"""
     head, _, last = _plain(number).rpartition(" ")
-    ordinal = _ORDINALS.get(last) or f"{last.removesuffix('y')}{'ie' * last.endswith('y')}th"
-    return f"{head} {ordinal}".lstrip()
+    name = _ORDINALS.get(last) or f"{last.removesuffix('y')}{'ie' * last.endswith('y')}th"
+    return f"{head} {name}".lstrip()
 
 
 def _year(digits: str) -> str:
@@ -152,7 +152,7 @@ def _ordinal_or_none(match: Match) -> str | None:
     number, suffix = int(match[1].replace(",", "")), match[2].lower()
     ends = {1: "st", 2: "nd", 3: "rd"}
     right = "th" if number // 10 % 10 == 1 else ends.get(number % 10, "th")
-    return _ordinal(number) if suffix == right else None
+    return ordinal(number) if suffix == right else None
 
 
 def _time(match: Match) -> str | None:
@@ -197,7 +197,7 @@ def _fraction(match: Match) -> str | None:
     parts = int(under)
     if not 2 <= parts <= 99 or not int(over) or (whole and not int(whole)):
         return None
-    name = {2: "half", 4: "quarter"}.get(parts) or _ordinal(parts)
+    name = {2: "half", 4: "quarter"}.get(parts) or ordinal(parts)
     if over != "1":
         name = "halves" if parts == 2 else f"{name}s"
     if not whole:
@@ -211,7 +211,7 @@ def _day(day: str, month: int, year: str | None, mark: str = "") -> str | None:
         return None
     if year and not "1000" < year < "3000":
         return None
-    words = f"the {_ordinal(int(day))} of {_MONTHS[month - 1]}{mark}"
+    words = f"the {ordinal(int(day))} of {_MONTHS[month - 1]}{mark}"
     return f"{words} {_year_of_date(year)}" if year else words
 
 

@@ -1,0 +1,1 @@
+"""How words are said, by those who ask: lexicons, phonemes, SSML."""

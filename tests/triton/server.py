@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,12 +40,14 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, model: str = "test", *settings: str) -> Iterator[Served]:
-    """`model`: a model folder, or `test`; `settings`: key=value."""
+def serving(
+    folder: Path, model: str = "test", *settings: str, options: Sequence[str] = ()
+) -> Iterator[Served]:
+    """`model`: a model folder, or `test`; `settings`: key=value; `options`: tritonserver's."""
     repository, voices = folder / "repository", folder / "voices"
     ports = Ports.free()
     render(TritonSettings.of([*settings, f"voices={voices}"], model_dir=model), repository)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with TritonProcess(repository, ports, ["--exit-timeout-secs=5"]) as process:
+    with TritonProcess(repository, ports, ["--exit-timeout-secs=5", *options]) as process:
         process.wait_ready()
         yield Served(process, repository, voices)

@@ -40,7 +40,11 @@ class Recorder:
 
     async def stream(self, model: str, inputs: Any, **_: Any) -> AsyncGenerator[Any, None]:
         self.inputs = {name: array.reshape(-1).tolist() for name, array in inputs.items()}
-        yield {"output_ids": np.array([[[vocabulary.SPEECH + 1, vocabulary.END]]], np.int32)}
+        ids = [vocabulary.SPEECH + 1, vocabulary.END, -1]  # a shorter beam is filled up
+        yield {
+            "output_ids": np.array([[ids]], np.int32),
+            "sequence_length": np.array([[2]], np.int32),
+        }
 
 
 def asked(lm: Any, request: LMRequest = REQUEST) -> dict[str, list[Any]]:

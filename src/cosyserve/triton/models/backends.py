@@ -83,7 +83,8 @@ class TritonLM:
         try:
             async with aclosing(answers):
                 async for answer in answers:
-                    ids = answer["output_ids"].reshape(-1).tolist()
+                    length = int(answer["sequence_length"].reshape(-1)[0])
+                    ids = answer["output_ids"].reshape(-1)[:length].tolist()
                     tokens = vocabulary.from_ids([id for id in ids if id < vocabulary.END])
                     count += len(tokens)
                     if tokens:
@@ -121,7 +122,7 @@ class TritonLM:
             inputs,
             first_seconds=SILENT_SECONDS,
             between_seconds=SILENT_SECONDS,
-            outputs=("output_ids",),
+            outputs=("output_ids", "sequence_length"),  # TensorRT-LLM fails without either
             parameters=parameters,
         )
 

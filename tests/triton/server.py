@@ -14,7 +14,8 @@ from cosyserve.deploy.triton_repository import render
 from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.triton.process import Ports, TritonProcess
 
-GAUGE = re.compile(r'^(cosyserve_\w+)\{model="(\w+)"[^}]*\} (\S+)$', re.MULTILINE)
+METRIC = re.compile(r'^(\w+)\{model="(\w+)"[^}]*\} (\S+)$', re.MULTILINE)
+GAUGES = {"cosyserve_requests", "cosyserve_lm_rows", "cosyserve_streams"}
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,16 @@ class Served:
     def http(self) -> str:
         return f"localhost:{self.process.ports.http}"
 
-    def held(self) -> dict[tuple[str, str], float]:
-        """What the models hold at this moment, by gauge and model."""
+    def metrics(self) -> dict[tuple[str, str], float]:
+        """The server's metrics by name and model."""
         url = f"http://localhost:{self.process.ports.metrics}/metrics"
         with urllib.request.urlopen(url, timeout=5) as answer:
-            found = GAUGE.findall(answer.read().decode())
+            found = METRIC.findall(answer.read().decode())
         return {(name, model): float(value) for name, model, value in found}
+
+    def held(self) -> dict[tuple[str, str], float]:
+        """What the models hold at this moment, by gauge and model."""
+        return {key: value for key, value in self.metrics().items() if key[0] in GAUGES}
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from cosyserve.engine.compute.hops import NEVER
 from cosyserve.engine.split.lm_service import LMService
 from cosyserve.errors import CosyError, InputError
 from cosyserve.triton import vocabulary
-from cosyserve.triton.models.base import AsyncTritonModel, Outputs, Request
+from cosyserve.triton.models.base import QUEUE_TIME, AsyncTritonModel, Outputs, Request
 from cosyserve.triton.models.loading import load_parts
 
 MAX_PAUSE_SECONDS = 1.0
@@ -38,6 +38,9 @@ class TritonPythonModel(AsyncTritonModel):
 
     def held(self) -> dict[str, int]:
         return super().held() | {"lm_rows": len(self.lm.queue.lm.rows)}
+
+    def totals(self) -> dict[str, float]:
+        return super().totals() | {QUEUE_TIME: 1e6 * self.lm.queue.waited_seconds}
 
     async def answers(self, request: Request) -> AsyncGenerator[Outputs, None]:
         if resumed := self.paused.get(request.parameters.get("resume", 0)):

@@ -68,6 +68,19 @@ def test_lm_and_token2wav_may_have_a_server_each(tmp_path: Path) -> None:
         rendered(tmp_path / "both", "role=lm", "llm_url=http://localhost:8000/v1")
 
 
+def test_the_servers_paths_may_be_other_than_ours(tmp_path: Path, dit_folder: Path) -> None:
+    pairs = ["model_dir=/models/native", "triton_backend=tensorrtllm", "engine_dir=/models/engine"]
+    render(TritonSettings.of(pairs), tmp_path / "repository", source=str(dit_folder))
+    for name, key, place in (
+        ("cosyvoice2_dit", "model_dir", "/models/native"),
+        ("token2wav_dit", "model_dir", "/models/native"),
+        ("tensorrt_llm", "gpt_model_path", "/models/engine"),
+    ):
+        text = (tmp_path / "repository" / name / "config.pbtxt").read_text()
+        config = text_format.Parse(text, pb.ModelConfig())
+        assert config.parameters[key].string_value == place
+
+
 def tensors(side: str) -> dict[str, tuple[str, str]]:
     return {name: (kind, dims) for name, kind, dims in TENSOR.findall(side)}
 

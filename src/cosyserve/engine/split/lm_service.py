@@ -131,9 +131,12 @@ class LMQueue:
             if ids and not 0 <= min(ids) <= max(ids) < size:
                 raise InputError(f"{name} ids must be 0..{size - 1}, got {min(ids)}..{max(ids)}")
         prompt = 2 + len(request.text) + len(request.speech)
-        if not 1 <= request.max_tokens <= MAX_POSITIONS - prompt:
+        left = MAX_POSITIONS - prompt
+        if left < 1:
+            raise InputError(f"a prompt has at most {MAX_POSITIONS - 1} tokens, not {prompt}")
+        if not 1 <= request.max_tokens <= left:
             raise InputError(
-                f"between 1 and {MAX_POSITIONS - prompt} tokens can follow a prompt of {prompt}, "
+                f"between 1 and {left} tokens can follow a prompt of {prompt}, "
                 f"{request.max_tokens} are asked for"
             )
 

@@ -22,8 +22,8 @@ class Metrics:
         for name, value in held.items():
             if self._shown.get(name) != value:
                 self._metric(name, pb.MetricFamily.GAUGE, "held by a model").set(value)
-        for name, value in totals.items():
-            if grown := value - self._shown.get(name, 0.0):
+        for name, total in totals.items():
+            if grown := total - self._shown.get(name, 0.0):
                 self._metric(name, pb.MetricFamily.COUNTER, "of a model").increment(grown)
         self._shown = {**held, **totals}
 

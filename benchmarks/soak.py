@@ -32,12 +32,17 @@ from benchmarks.soak_clients import Crowd
 from cosyserve.triton.process import REGION_PREFIX, SHARED_MEMORY
 
 ROUNDS, REST_SECONDS = 10, 3.0
-KILLS = range(2, 6)  # the rounds in which the worker is killed
+KILLS = range(1, 5)  # the rounds in which the worker is killed
 CACHE_BYTES = 2_000_000
 AT_REST = {"ready": 1.0, "running": 0.0, "waiting": 0.0}
 MB = 1e6
 GATEWAY, WORKER = "cosyserve", "cosyserve.engine.workers.worker"
-GROWTH_MB = {GATEWAY: 8.0, WORKER: 24.0}  # beyond which something leaks
+# Beyond which something leaks. While a worker is away the gateway is at its busiest, with refusals:
+# how far its memory is raised by that depends on chance, so that only much of it is a leak.
+GROWTH_MB = {
+    "with kills": {GATEWAY: 40.0, WORKER: 24.0},
+    "without": {GATEWAY: 8.0, WORKER: 24.0},
+}
 GROWTH = {"processes": 0, "files": 0, "threads": 3, "shared_memory": 0}  # pools of threads fill up
 
 
@@ -149,14 +154,14 @@ def _conduct(crowd: Crowd) -> list[Figure]:
 
 
 def _growth(rests: Sequence[Rest]) -> list[Figure]:
-    """The last two rests against the first two, with kills and without; not the very first, before
-    which everything was used for the first time."""
-    parts = {"with kills": rests[1 : KILLS.stop], "without": rests[KILLS.stop :]}
+    """The last two rests against the first two, with kills and without. Not counted are the very
+    first and that of the last worker's first round, when everything is used for the first time."""
+    parts = {"with kills": rests[KILLS.start : KILLS.stop], "without": rests[KILLS.stop + 1 :]}
     figures = []
     for part, taken in parts.items():
         figures += [
             _figure(f"memory of {process}, {part}", taken, process, "uss_mb", most)
-            for process, most in GROWTH_MB.items()
+            for process, most in GROWTH_MB[part].items()
         ]
         names = {name for rest in taken for name in rest.processes}
         for process in sorted(names):

@@ -119,7 +119,8 @@ def writer(visit: Visit) -> str:
                 return "heard"
             if event["type"] == "error":
                 status = event["error"].get("code", "")
-                return f"refused {status}" if status == "overloaded" else f"wrong: {status}"
+                known = {"overloaded": "refused 429", "engine_unavailable": "refused 503"}
+                return known.get(status, f"wrong: {status}")
 
 
 def newcomer(visit: Visit) -> str:

@@ -25,7 +25,7 @@ def test_a_server_that_lasts() -> None:
 
 @pytest.mark.parametrize(
     ("fact", "step", "name"),
-    [("uss_mb", 5, "memory"), ("files", 1, "files"), ("threads", 2, "threads")],
+    [("uss_mb", 25, "memory"), ("files", 1, "files"), ("threads", 2, "threads")],
 )
 def test_what_grows_is_seen(fact: str, step: float, name: str) -> None:
     found = missed([rest(**{fact: 20 + step * number}) for number in range(10)])

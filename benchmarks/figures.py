@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -48,10 +49,11 @@ def show(figures: Sequence[Figure]) -> None:
     Console().print(table)
 
 
-def save(figures: Sequence[Figure], file: Path) -> None:
+def save(figures: Sequence[Figure], file: Path, **details: Any) -> None:
+    """`details` are kept beside the figures."""
     found = [asdict(figure) | {"reached": figure.reached} for figure in figures]
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    report = {"when": when, "host": asdict(this_host()), "figures": found}
+    report = {"when": when, "host": asdict(this_host()), "figures": found, **details}
     file.write_text(json.dumps(report, indent=1, ensure_ascii=False), "utf-8")
 
 

@@ -15,7 +15,14 @@ import sys
 
 import numpy as np
 
-from cosyserve.contracts import SAMPLES_PER_TOKEN, TOKENS_PER_SECOND, AudioChunk, ModelInfo, Voice
+from cosyserve.contracts import (
+    SAMPLES_PER_TOKEN,
+    TOKENS_PER_SECOND,
+    AudioChunk,
+    EngineStats,
+    ModelInfo,
+    Voice,
+)
 from cosyserve.engine.workers.messages import (
     Cancel,
     Chunk,
@@ -48,7 +55,7 @@ async def hum(
 async def main(fd: int, chunks: int, tokens: int, first: float, pace: float) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
     model = ModelInfo("mock", "mock", "", speech=False, voices={"default": VOICE})
-    writer.write(frame(Ready(model, SLOTS)))
+    writer.write(frame(Ready(model, EngineStats(ready=True, waiting=0, running=0, slots=SLOTS))))
     humming: dict[int, asyncio.Task[None]] = {}
     with contextlib.suppress(asyncio.IncompleteReadError):
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -35,8 +36,42 @@ class Process:
         return PAGE * int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
 
     @property
+    def own_bytes(self) -> int:
+        """That are in memory and shared with nobody."""
+        text = Path(f"/proc/{self.pid}/smaps_rollup").read_text()
+        return 1024 * sum(map(int, re.findall(r"^Private_\w+: +(\d+)", text, re.MULTILINE)))
+
+    @property
     def files(self) -> int:
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
+    @property
+    def threads(self) -> int:
+        return len(list(Path(f"/proc/{self.pid}/task").iterdir()))
+
+    @property
+    def shared_memory(self) -> int:
+        """Files of /dev/shm that it has in memory."""
+        text = Path(f"/proc/{self.pid}/maps").read_text()
+        return len(set(re.findall(r"/dev/shm/\S+", text)))
+
+    @property
+    def name(self) -> str:
+        """The module that it runs."""
+        words = Path(f"/proc/{self.pid}/cmdline").read_text().split("\0")
+        return next((word for word in words if word.startswith("cosyserve")), words[0])
+
+    def descendants(self) -> list[Process]:
+        """The processes that it started, those that these started, and so on."""
+        parents: dict[int, list[int]] = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                parent = int(stat.read_text().rpartition(")")[2].split()[1])
+                parents.setdefault(parent, []).append(int(stat.parent.name))
+        found, new = [], [self.pid]
+        while new := [child for pid in new for child in parents.get(pid, ())]:
+            found += new
+        return [Process(pid) for pid in found]
 
     def children(self, name: str) -> list[Process]:
         command = ["pgrep", "-P", str(self.pid), "-f", name]
@@ -97,7 +132,7 @@ def bench(server: Server, *options: str) -> dict[str, Any]:
     """The report of `cosyserve bench load`."""
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/report.json"
-        command = [sys.executable, "-m", "cosyserve", "bench", "--url", server.url]
+        command = [sys.executable, "-m", "cosyserve", "bench", "load", "--url", server.url]
         subprocess.run([*command, *options, "--json", file], stdout=subprocess.DEVNULL, check=True)
         report: dict[str, Any] = json.loads(Path(file).read_text())
     return report

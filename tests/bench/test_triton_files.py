@@ -90,7 +90,7 @@ def test_what_triton_counted(tmp_path: Path) -> None:
     assert "compute infer 20.00 ms" in summary
     assert "10.00 ms of compute infer a request" in summary
     assert "idle" not in summary
-    assert json.loads(files["model_config-zh.json"]) == {"name": "cosyvoice2"}
+    assert json.loads(files["model_config-zh.json"]) == {"config": {"name": "cosyvoice2"}}
 
 
 def test_nothing_served(tmp_path: Path) -> None:

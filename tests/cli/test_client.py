@@ -47,12 +47,16 @@ def test_http(tmp_path: Path, cosyserve: Command, scripted_triton: Scripted) -> 
     assert len(decode(tmp_path / "said.wav").samples) == 4800
 
 
+def test_http_writes_wav_files_alone(cosyserve: Command) -> None:
+    assert "name it .wav" in cosyserve("http", "--output-audio", "said.mp3", status=2)
+
+
 def test_http_tells_what_a_streaming_model_needs(
     cosyserve: Command, scripted_triton: Scripted
 ) -> None:
     output = cosyserve("http", "--server-url", scripted_triton.http, status=2)
     assert "decoupled" in output
-    assert "ask cosyvoice2_offline" in output
+    assert "or ask cosyvoice2_offline" in output
 
 
 def port(triton: Scripted) -> list[str]:
@@ -60,10 +64,11 @@ def port(triton: Scripted) -> list[str]:
 
 
 def test_grpc_once(tmp_path: Path, cosyserve: Command, scripted_triton: Scripted) -> None:
-    cosyserve(
+    output = cosyserve(
         *("grpc", *port(scripted_triton), "--mode", "streaming", "--log-dir", "log"),
         *("--reference-audio", "me.wav", "--target-text", script(chunks=3)),
     )
+    assert "speech and figures are in log" in output
     assert len(decode(tmp_path / "log" / "test.wav").samples) == 3 * 2400
     assert "Mode: streaming" in (tmp_path / "log" / "rtf-test.txt").read_text()
 
@@ -124,6 +129,7 @@ def test_grpc_says_what_the_cache_may_be(cosyserve: Command) -> None:
 def test_grpc_a_run_that_fails_is_told(cosyserve: Command, scripted_triton: Scripted) -> None:
     output = cosyserve("grpc", *port(scripted_triton), "--target-text", "Hi.", status=1)
     assert "failure" in output
+    assert "--mode streaming" in output  # the model streams, and was not asked to
 
 
 def test_a_dataset_needs_a_package(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import subprocess
 from pathlib import Path
@@ -9,13 +10,17 @@ from pathlib import Path
 import httpx
 import pytest
 
+from cosyserve.audio import AudioFormat, encode
+from cosyserve.checkpoints.prepare import prepare
 from cosyserve.deploy.triton_here import (
     OF_AN_LLM_SERVER,
     OF_THE_GATEWAY,
     PASSED,
     REFUSED,
     settings_here,
+    triton_here,
 )
+from cosyserve.deploy.triton_models import streaming_model
 from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
@@ -93,10 +98,36 @@ def descendants(pid: int) -> list[int]:
     return children + [below for child in children for below in descendants(child)]
 
 
+@pytest.mark.parametrize(
+    ("names", "streaming"),
+    [
+        (["cosyvoice2", "cosyvoice2_offline", "token2wav"], "cosyvoice2"),
+        (["cosyvoice2", "cosyvoice2_streaming", "token2wav"], "cosyvoice2_streaming"),
+        (["cosyvoice2_dit", "cosyvoice2_dit_offline", "token2wav_dit"], "cosyvoice2_dit"),
+        (["cosyvoice2_dit", "cosyvoice2_dit_streaming"], "cosyvoice2_dit_streaming"),
+    ],
+)
+def test_the_gateway_asks_for_the_model_that_streams(names: list[str], streaming: str) -> None:
+    assert streaming_model(names) == streaming
+
+
+def test_a_server_that_has_the_lm_alone_is_refused() -> None:
+    settings = TritonSettings.of(["role=lm"], model_dir="test")
+    with pytest.raises(InputError, match="role=lm"), triton_here(settings):
+        pass
+
+
 def test_one_command_serves_through_triton_and_ends(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    hugging_face_lm_folder: Path,
+    token2wav_folder: Path,
 ) -> None:
-    with served(tmp_path, "--triton", "--set", "slots=2") as (url, process):
+    """Of a DiT model, in a repository whose main model does not stream."""
+    model = tmp_path / "dit"
+    prepare([str(hugging_face_lm_folder), str(token2wav_folder)], model, None, progress=False)
+    knobs = [word for pair in ("slots=2", "decoupled_mode=false") for word in ("--set", pair)]
+    with served(tmp_path, "--triton", "--model", str(model), *knobs) as (url, process):
         said = re.search(r"tritonserver on (\S+): HTTP (\d+), gRPC", capfd.readouterr().err)
         assert said
         assert httpx.get(f"http://{said[1]}:{said[2]}/v2/health/ready").status_code == 200
@@ -104,7 +135,13 @@ def test_one_command_serves_through_triton_and_ends(
             httpx.get(f"http://127.0.0.2:{said[2]}/v2/health/ready")
         started = descendants(process.pid)
         assert any("tritonserver" in Path(f"/proc/{pid}/cmdline").read_text() for pid in started)
-        body = {"model": "test", "input": "One, two.", "voice": "default", "response_format": "pcm"}
+        wave = encode(RECORDING, AudioFormat.WAV, 16_000, 16_000)
+        body = {
+            "input": "One, two.",
+            "reference_audio": base64.b64encode(wave).decode(),
+            "reference_text": "A few words.",
+            "response_format": "pcm",
+        }
         answer = httpx.post(f"{url}/v1/audio/speech", json=body, timeout=60)
         assert answer.status_code == 200, answer.text
         assert len(answer.content) > 10_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,6 +71,19 @@ def test_lm_and_token2wav_may_have_a_server_each(tmp_path: Path) -> None:
         assert check(tmp_path / role / "repository") == []
     with pytest.raises(InputError, match="leave out llm_url"):
         rendered(tmp_path / "both", "role=lm", "llm_url=http://localhost:8000/v1")
+
+
+def test_the_servers_paths_may_be_other_than_ours(tmp_path: Path, dit_folder: Path) -> None:
+    pairs = ["model_dir=/models/native", "triton_backend=tensorrtllm", "engine_dir=/models/engine"]
+    render(TritonSettings.of(pairs), tmp_path / "repository", source=str(dit_folder))
+    for name, key, place in (
+        ("cosyvoice2_dit", "model_dir", "/models/native"),
+        ("token2wav_dit", "model_dir", "/models/native"),
+        ("tensorrt_llm", "gpt_model_path", "/models/engine"),
+    ):
+        text = (tmp_path / "repository" / name / "config.pbtxt").read_text()
+        config = text_format.Parse(text, pb.ModelConfig())
+        assert config.parameters[key].string_value == place
 
 
 def tensors(side: str) -> dict[str, tuple[str, str]]:
@@ -141,11 +155,18 @@ def test_knobs_arrive(tmp_path: Path) -> None:
     assert batching.default_queue_policy.max_queue_size == 9
 
 
+def engine(folder: Path) -> Path:
+    """A folder like that of a TensorRT-LLM engine."""
+    (folder / "engine").mkdir()
+    (folder / "engine" / "config.json").touch()
+    return folder / "engine"
+
+
 def test_tensorrt_llm_gets_all_of_its_configuration(tmp_path: Path) -> None:
     models = rendered(
         tmp_path,
         "triton_backend=tensorrtllm",
-        "engine_dir=/engines",
+        f"engine_dir={engine(tmp_path)}",
         "max_tokens_in_paged_kv_cache=2560",
         "max_attention_window_size=2560",
     )
@@ -156,7 +177,7 @@ def test_tensorrt_llm_gets_all_of_its_configuration(tmp_path: Path) -> None:
         values.items()
         >= {
             "gpt_model_type": "inflight_fused_batching",
-            "gpt_model_path": "/engines",
+            "gpt_model_path": str(tmp_path / "engine"),
             "max_beam_width": "1",
             "max_tokens_in_paged_kv_cache": "2560",
             "max_attention_window_size": "2560",
@@ -197,9 +218,9 @@ def test_no_engine_draws_for_cosyvoice3(tmp_path: Path, native3_folder: Path) ->
         rendered(tmp_path, "triton_backend=tensorrtllm", "engine_dir=/e", model=str(native3_folder))
 
 
-def replaced(old: str, new: str) -> Callable[[Path], None]:
+def replaced(old: str, new: str, model: str = "token2wav") -> Callable[[Path], None]:
     def damage(repository: Path) -> None:
-        file = repository / "token2wav" / "config.pbtxt"
+        file = repository / model / "config.pbtxt"
         text = file.read_text()
         assert old in text
         file.write_text(text.replace(old, new, 1))
@@ -229,3 +250,55 @@ def test_damage_is_seen(tmp_path: Path, damage: Callable[[Path], None], complain
     assert check(tmp_path / "repository") == []
     damage(tmp_path / "repository")
     assert re.search(complaint, "\n".join(check(tmp_path / "repository")))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ('"tokenizer_dir"', '"dir"', "parameter 'tokenizer_dir' is missing.*empty will do"),
+        ('"gpt_model_path"', '"path"', "parameter 'gpt_model_path' is missing"),
+        ('"inflight_fused_batching"', '"${kind}"', "gpt_model_type must be one of"),
+        ("/engine", "/nowhere", "gpt_model_path '.*/nowhere' holds no engine"),
+        ('"sequence_length"', '"length"', "tensor 'sequence_length' is missing"),
+        ('"min_tokens"', '"tokens"', "tensor 'min_tokens' is missing"),
+        ("TYPE_UINT64", "TYPE_INT64", "'random_seed' must be TYPE_UINT64"),
+        ("decoupled: true", "decoupled: false", "must be decoupled"),
+    ],
+)
+def test_what_tensorrt_llm_can_not_do_without_is_known(
+    tmp_path: Path, old: str, new: str, complaint: str
+) -> None:
+    knobs = ("triton_backend=tensorrtllm", f"engine_dir={engine(tmp_path)}", "role=lm")
+    rendered(tmp_path, *knobs)
+    assert check(tmp_path / "repository") == []
+    replaced(old, new, "tensorrt_llm")(tmp_path / "repository")
+    assert re.search(complaint, "\n".join(check(tmp_path / "repository")))
+
+
+def test_nothing_is_wrong_with_a_repository_that_is_not_ours(tmp_path: Path) -> None:
+    """The original's, as its own script fills it: other code, no tensors and parameters of ours,
+    and what TensorRT-LLM takes for its own defaults is left open."""
+    engine_dir = engine(tmp_path)
+    models = rendered(tmp_path, "triton_backend=tensorrtllm", f"engine_dir={engine_dir}")
+    repository = tmp_path / "repository"
+    for name, model in models.items():
+        if name in ORIGINAL:
+            known = tensors(ORIGINAL[name])
+            if name != "tensorrt_llm":
+                for tensor in [t for t in model.input if t.name not in known]:
+                    model.input.remove(tensor)
+                for tensor in [t for t in model.output if t.name not in known]:
+                    model.output.remove(tensor)
+                model.parameters.clear()
+                model.parameters["model_dir"].string_value = "/models"
+                (repository / name / "1" / "model.py").write_text("import torch\n")
+            else:
+                model.parameters["encoder_model_path"].string_value = "${encoder_engine_dir}"
+                model.parameters["tokenizer_dir"].string_value = "${tokenizer_dir}"
+                model.model_transaction_policy.decoupled = False
+            (repository / name / "config.pbtxt").write_text(text_format.MessageToString(model))
+        else:
+            shutil.rmtree(repository / name)
+    assert check(repository) == []
+    replaced('"target_text"', '"text"', "cosyvoice2")(repository)
+    assert re.search("input 'target_text' is missing", "\n".join(check(repository)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,8 @@ from cosyserve.deploy.triton_repository import render
 from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.triton.process import Ports, TritonProcess
 
-GAUGE = re.compile(r'^(cosyserve_\w+)\{model="(\w+)"[^}]*\} (\S+)$', re.MULTILINE)
+METRIC = re.compile(r'^(\w+)\{model="(\w+)"[^}]*\} (\S+)$', re.MULTILINE)
+GAUGES = {"cosyserve_requests", "cosyserve_lm_rows", "cosyserve_streams"}
 
 
 @dataclass(frozen=True)
@@ -31,21 +32,27 @@ class Served:
     def http(self) -> str:
         return f"localhost:{self.process.ports.http}"
 
-    def held(self) -> dict[tuple[str, str], float]:
-        """What the models hold at this moment, by gauge and model."""
+    def metrics(self) -> dict[tuple[str, str], float]:
+        """The server's metrics by name and model."""
         url = f"http://localhost:{self.process.ports.metrics}/metrics"
         with urllib.request.urlopen(url, timeout=5) as answer:
-            found = GAUGE.findall(answer.read().decode())
+            found = METRIC.findall(answer.read().decode())
         return {(name, model): float(value) for name, model, value in found}
+
+    def held(self) -> dict[tuple[str, str], float]:
+        """What the models hold at this moment, by gauge and model."""
+        return {key: value for key, value in self.metrics().items() if key[0] in GAUGES}
 
 
 @contextmanager
-def serving(folder: Path, model: str = "test", *settings: str) -> Iterator[Served]:
-    """`model`: a model folder, or `test`; `settings`: key=value."""
+def serving(
+    folder: Path, model: str = "test", *settings: str, options: Sequence[str] = ()
+) -> Iterator[Served]:
+    """`model`: a model folder, or `test`; `settings`: key=value; `options`: tritonserver's."""
     repository, voices = folder / "repository", folder / "voices"
     ports = Ports.free()
     render(TritonSettings.of([*settings, f"voices={voices}"], model_dir=model), repository)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with TritonProcess(repository, ports, ["--exit-timeout-secs=5"]) as process:
+    with TritonProcess(repository, ports, ["--exit-timeout-secs=5", *options]) as process:
         process.wait_ready()
         yield Served(process, repository, voices)

@@ -54,4 +54,4 @@ def test_offline_and_streamed_speech_are_the_same(served: Served, folder: Path) 
     summary = (folder / "a" / "stats_summary-list.txt").read_text()
     assert {"model cosyvoice2", "model token2wav", "model tensorrt_llm"} <= set(summary.split("\n"))
     config = json.loads((folder / "a" / "model_config-list.json").read_text())
-    assert config["name"] == "cosyvoice2"
+    assert config["config"]["name"] == "cosyvoice2"

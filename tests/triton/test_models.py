@@ -305,6 +305,19 @@ def test_the_lm_answers_at_once_where_that_is_wanted(served: Served, model: Mode
     assert found["cum_log_probs"][0, 0] == pytest.approx(log_probs.sum(), rel=1e-4)
 
 
+def test_the_lm_answers_what_the_originals_cosyvoice2_asks(served: Served, model: Model) -> None:
+    given = question(
+        pad_id=one(VOCABULARY.lm.end, np.int32),
+        runtime_top_p=one(0.8, np.float32),
+        runtime_top_k=one(25, np.int32),
+        temperature=one(0.8, np.float32),
+        repetition_penalty=one(1.1, np.float32),
+    )
+    found = asking(served, lambda c: answered(c, given))
+    ids = [token for answer in found for token in answer["output_ids"][0, 0].tolist()]
+    assert ids == drawn(model, 3)
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
@@ -314,7 +327,9 @@ def test_the_lm_answers_at_once_where_that_is_wanted(served: Served, model: Mode
         ({"request_output_len": one(10**6, np.int32)}, "tokens can follow"),
         ({"runtime_top_p": one(0.0, np.float32)}, "top_p"),
         ({"runtime_top_k": one(0, np.int32)}, "top_k"),
-        ({"temperature": one(0.8, np.float32)}, "temperature must be 1"),
+        ({"temperature": one(0.0, np.float32)}, "temperature must be more than 0"),
+        ({"repetition_penalty": one(np.nan, np.float32)}, "repetition_penalty must be more"),
+        ({"beam_width": one(2, np.int32)}, "beam_width must be 1"),
         ({"random_seed": one(3, np.int32)}, "random_seed"),
     ],
 )

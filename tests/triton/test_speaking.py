@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 import urllib.request
 from contextlib import aclosing
 from dataclasses import replace
@@ -237,3 +238,31 @@ def test_what_can_not_be_is_told(served: Served, name: str) -> None:
 
     asking(served, refused)
     comes_to_rest(served)
+
+
+def test_the_servers_metrics_have_the_times_of_whole_requests(served: Served, voice: Voice) -> None:
+    """Triton's own end when a model has taken a request over, long before it is answered."""
+    names = ("request_success", "request_duration_us", "first_response_duration_us")
+
+    def totals() -> dict[tuple[str, str], float]:
+        comes_to_rest(served)
+        found = served.metrics()
+        models = ("cosyvoice2", "tensorrt_llm", "token2wav")
+        return {
+            (name, model): found.get((f"cosyserve_{name}", model), 0.0)
+            for name in (*names, "queue_duration_us")
+            for model in models
+        }
+
+    before, begun = totals(), time.monotonic()
+    pieces = asking(served, lambda c: streamed(c, inputs(TEXT, voice)))
+    wall = 1e6 * (time.monotonic() - begun)
+    time.sleep(0.3)  # they are shown ten times a second
+    after = totals()
+    grown = {key: after[key] - before[key] for key in after}
+    assert grown["request_success", "cosyvoice2"] == grown["request_success", "tensorrt_llm"] == 1
+    assert grown["request_success", "token2wav"] == len(pieces)
+    assert 0.3 * wall < grown["request_duration_us", "cosyvoice2"] < wall
+    for model in ("tensorrt_llm", "token2wav"):
+        times = [grown[name, model] for name in ("queue_duration_us", "request_duration_us")]
+        assert 0 < times[0] < times[1] < wall

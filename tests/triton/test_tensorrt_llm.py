@@ -41,7 +41,11 @@ class Recorder:
 
     async def stream(self, model: str, inputs: Any, **_: Any) -> AsyncGenerator[Any, None]:
         self.inputs = {name: array.reshape(-1).tolist() for name, array in inputs.items()}
-        yield {"output_ids": np.array([[[VOCABULARY.text + 1, VOCABULARY.end]]], np.int32)}
+        ids = [VOCABULARY.text + 1, VOCABULARY.end, -1]  # a shorter beam is filled up
+        yield {
+            "output_ids": np.array([[ids]], np.int32),
+            "sequence_length": np.array([[2]], np.int32),
+        }
 
 
 def asked(lm: Any, request: LMRequest = REQUEST) -> dict[str, list[Any]]:

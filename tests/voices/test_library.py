@@ -26,8 +26,10 @@ def test_what_a_name_means(tmp_path: Path) -> None:
     assert not library.is_shipped(library.get("ann"))
     store.remove("ann")
     assert library.is_shipped(library.get("ann"))
-    with pytest.raises(MissingVoiceError):
+    with pytest.raises(MissingVoiceError, match=r"no voice named 'carl' \(known: ann, bea\)"):
         library.get("carl")
+    with pytest.raises(MissingVoiceError, match="can't be a voice's name"):
+        library.get("../carl")
 
 
 def test_default_is_the_models_whatever_lies_in_the_store(tmp_path: Path) -> None:

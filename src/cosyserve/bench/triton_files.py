@@ -51,7 +51,7 @@ def write_triton_files(
         f"stats_summary-{name}.txt": "\n".join(
             line for model in statistics for line in _summary(model)
         ),
-        f"model_config-{name}.json": json.dumps(config, indent=4),
+        f"model_config-{name}.json": json.dumps({"config": config}, indent=4),
     }
     for file, content in files.items():
         try:

@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 
 from cosyserve.cli.common import note
 from cosyserve.cli.options import numbers
+from cosyserve.errors import InputError
 
 client = typer.Typer(no_args_is_help=True, help="Ask a Triton server, once or many times.")
 
@@ -53,7 +54,7 @@ def client_http(
     reference_text: ReferenceText = "",
     target_text: Annotated[str, typer.Option(help="The text to speak.")] = SENTENCE,
     model_name: ModelName = "cosyvoice2",
-    output_audio: Annotated[Path, typer.Option(help="The file to write.")] = Path("output.wav"),
+    output_audio: Annotated[Path, typer.Option(help="The WAV file to write.")] = Path("output.wav"),
     timeout: Timeout = 200.0,
 ) -> None:
     """Send one request and write the answer to a file. A model that streams needs gRPC."""
@@ -61,6 +62,8 @@ def client_http(
 
     from cosyserve import bench as benches
 
+    if output_audio.suffix.lower() != ".wav":
+        raise InputError(f"--output-audio {output_audio}: it is a WAV file, so name it .wav")
     endpoint = benches.TritonEndpoint(server_url, "http", model_name, timeout=timeout)
     one = benches.Single(target_text, reference_audio, reference_text)
     sample = asyncio.run(benches.speak_once(endpoint, one, output_audio))
@@ -169,5 +172,6 @@ def client_grpc(
         if json is not None:
             benches.write_report(report, json)
         served = report.figures.served
+        note.print(f"speech and figures are in {log_dir}", soft_wrap=True)
     if not served:
         raise typer.Exit(1)

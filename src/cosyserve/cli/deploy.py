@@ -31,7 +31,10 @@ deploy.add_typer(engine, name="engine")
 def triton(
     model: Annotated[
         str | None,
-        setting("model", "--model", "-m", help="A folder of `cosyserve prepare`, or `test`."),
+        setting(
+            *("model", "--model", "-m"),
+            help="A folder of `cosyserve prepare`, `nano` (the shipped voice), or `test`.",
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder of the repository to write.")] = None,
     set_: Annotated[
@@ -63,7 +66,8 @@ def triton(
 
     assert out
     settings = TritonSettings.of(set_ or (), model_dir=Settings.read(model=model).model)
-    note.print(f"written: {out} ({', '.join(render(settings, out))})", soft_wrap=True)
+    names = render(settings, out, source=model or settings.model_dir)
+    note.print(f"written: {out} ({', '.join(names)})", soft_wrap=True)
 
 
 @deploy.command()

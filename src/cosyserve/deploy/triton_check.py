@@ -10,11 +10,13 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from cosyserve.checkpoints import native
+from cosyserve.deploy import tensorrt_llm_check
 from cosyserve.deploy.triton_models import SpeechModel, code, models
 from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import InputError
 
 PLACEHOLDER = re.compile(r"\$\{\w*\}?")
+OURS = "threads"  # a parameter that only our models have
 
 
 def check(repository: Path) -> list[str]:
@@ -30,10 +32,15 @@ def check(repository: Path) -> list[str]:
             complaints.append(str(error))
     if not configs and not complaints:
         return [f"{repository}: holds no model"]
+    asked_by_ours = all(_is_ours(m) for n, m in configs.items() if n.startswith("cosyvoice"))
     ours = _ours("cosyvoice3" in configs)
     for name, model in configs.items():
-        complaints += _problems(repository / name, model, ours.get(name))
+        complaints += _problems(repository / name, model, ours.get(name), asked_by_ours)
     return complaints + list(_missing(configs))
+
+
+def _is_ours(model: pb.ModelConfig) -> bool:
+    return OURS in model.parameters
 
 
 def _read(folder: Path) -> pb.ModelConfig:
@@ -41,16 +48,22 @@ def _read(folder: Path) -> pb.ModelConfig:
     if not file.is_file():
         raise InputError(f"{file}: missing")
     text = file.read_text("utf-8", "replace")
-    if left := PLACEHOLDER.search(text):
-        line = text[: left.start()].count("\n") + 1
-        raise InputError(f"{file}, line {line}: {left.group()} was never filled in")
+    left, model, trouble = PLACEHOLDER.search(text), pb.ModelConfig(), ""
     try:
-        return text_format.Parse(text, pb.ModelConfig())
+        text_format.Parse(text, model)
     except text_format.ParseError as error:
-        raise InputError(f"{file}: {error}") from error
+        trouble = f"{file}: {error}"
+    if left and (trouble or model.backend != tensorrt_llm_check.BACKEND):  # which knows them
+        line = text[: left.start()].count("\n") + 1
+        trouble = f"{file}, line {line}: {left.group()} was never filled in"
+    if trouble:
+        raise InputError(trouble)
+    return model
 
 
-def _problems(folder: Path, model: pb.ModelConfig, ours: pb.ModelConfig | None) -> Iterator[str]:
+def _problems(
+    folder: Path, model: pb.ModelConfig, ours: pb.ModelConfig | None, asked_by_ours: bool
+) -> Iterator[str]:
     """Complaints about a model; `ours` is the one that we render under its name."""
     file = folder / "config.pbtxt"
     if model.name and model.name != folder.name:
@@ -58,14 +71,26 @@ def _problems(folder: Path, model: pb.ModelConfig, ours: pb.ModelConfig | None) 
     versions = [path for path in folder.iterdir() if path.name.isdigit()]
     if not versions:
         yield f"{folder}: no version; expected a folder '1'"
-    if ours is None or model.backend != ours.backend:  # it doesn't run our code
+    if model.backend == tensorrt_llm_check.BACKEND:
+        found = tensorrt_llm_check.problems(model, asked_by_ours=asked_by_ours)
+        yield from (f"{file}: {problem}" for problem in found)
+        return
+    if ours is None or model.backend != ours.backend:  # it has no tensors of ours
         return
     yield from _tensors(file, model, ours)
     for version in versions:
         if not (version / "model.py").is_file():
             yield f"{version / 'model.py'}: missing"
-        elif (version / "model.py").read_text("utf-8", "replace") != code(ours):
-            yield f"{version / 'model.py'}: not the import that `cosyserve deploy` writes"
+    if _is_ours(model):
+        yield from _of_our_code(file, model, ours, versions)
+
+
+def _of_our_code(
+    file: Path, model: pb.ModelConfig, ours: pb.ModelConfig, versions: list[Path]
+) -> Iterator[str]:
+    for module in (version / "model.py" for version in versions):
+        if module.is_file() and module.read_text("utf-8", "replace") != code(ours):
+            yield f"{module}: not the import that `cosyserve deploy` writes"
     for key in sorted(ours.parameters.keys() - model.parameters.keys()):
         yield f"{file}: parameter '{key}' is missing"
     weights = model.parameters["model_dir"].string_value
@@ -74,12 +99,14 @@ def _problems(folder: Path, model: pb.ModelConfig, ours: pb.ModelConfig | None) 
 
 
 def _tensors(file: Path, model: pb.ModelConfig, ours: pb.ModelConfig) -> Iterator[str]:
+    """Clients send another's model what ours must have, and read its first output."""
     for what in ("input", "output"):
         theirs = {tensor.name: tensor for tensor in getattr(model, what)}
-        for tensor in getattr(ours, what):
+        for number, tensor in enumerate(getattr(ours, what)):
+            needed = not tensor.optional if what == "input" else number == 0 or _is_ours(model)
             other = theirs.get(tensor.name)
             if other is None:
-                if not getattr(tensor, "optional", False):
+                if needed:
                     yield f"{file}: {what} '{tensor.name}' is missing"
                 continue
             kind, dims = pb.DataType.Name(tensor.data_type), list(tensor.dims)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cosyserve.deploy.triton_models import streaming_model
 from cosyserve.deploy.triton_repository import check_default_voice, render
 from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.errors import InputError
@@ -105,7 +106,7 @@ def triton_here(settings: TritonSettings) -> Iterator[str]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="cosyserve-repository-") as folder:
         repository, ports = Path(folder) / "repository", Ports.free()
-        render(settings, repository)
+        model = streaming_model(render(settings, repository))
         # It asks nobody for a key, so nobody else may reach it.
         keeper = TritonKeeper(repository, ports, host=LOOPBACK)
         try:
@@ -113,7 +114,7 @@ def triton_here(settings: TritonSettings) -> Iterator[str]:
                 "tritonserver on %s: HTTP %d, gRPC %d, metrics %d", LOOPBACK, *vars(ports).values()
             )
             keeper.wait_ready()
-            yield f"triton://{LOOPBACK}:{ports.grpc}"
+            yield f"triton://{LOOPBACK}:{ports.grpc}/{model}"
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             keeper.stop()

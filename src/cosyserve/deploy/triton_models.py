@@ -13,6 +13,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from cosyserve.deploy import tensorrt_llm_config
 from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.errors import InputError
 
 CODE = {
     "audio_tokenizer": "encoders import AudioTokenizer as TritonPythonModel",
@@ -103,6 +104,15 @@ def models(settings: TritonSettings, speech: SpeechModel) -> dict[str, pb.ModelC
     return {model.name: model for model in configs}
 
 
+def streaming_model(names: Iterable[str]) -> str:
+    """The one of a repository's models that streams speech."""
+    offline, streaming = ALIASES
+    speaking = [n for n in names if n.startswith("cosyvoice") and not n.endswith(offline)]
+    if not speaking:
+        raise InputError("a repository with role=lm has no model that speaks")
+    return max(speaking, key=lambda name: name.endswith(streaming))
+
+
 def code(model: pb.ModelConfig) -> str:
     """The content of the model.py of one of our models."""
     name = model.name
@@ -168,7 +178,6 @@ def _speech(name: str, token2wav: str, decoupled: bool, settings: TritonSettings
         model,
         settings,
         token2wav=token2wav,
-        llm_tokenizer_dir=settings.llm_tokenizer_dir or settings.model_dir,
         voices=settings.voices,
         default_voice=settings.default_voice,
         max_text_characters=settings.max_text_characters,

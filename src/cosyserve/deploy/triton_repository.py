@@ -23,17 +23,23 @@ from cosyserve.voices.shipped import shipped_voices
 from cosyserve.voices.store import DEFAULT, open_store
 
 
-def render(settings: TritonSettings, out: Path) -> list[str]:
-    """Writes the repository of a model folder, or of `test` -> the names of its models."""
+def render(settings: TritonSettings, out: Path, source: str = "") -> list[str]:
+    """Writes the repository of a model folder, or of `test` -> the names of its models.
+
+    `source` is the folder here, where `model_dir`, which the server sees, is another.
+    """
     with written_whole(out, InputError) as folder:
-        return _write(settings, folder, out)
+        return _write(settings, folder, out, source or settings.model_dir)
 
 
-def _write(settings: TritonSettings, folder: Path, out: Path) -> list[str]:
+def _write(settings: TritonSettings, folder: Path, out: Path, source: str) -> list[str]:
     own = Settings.read()
-    parts = _parts(settings.model_dir)
-    model_dir = model_folder(settings.model_dir).absolute()
-    if settings.model_dir == testmodel.NAME:
+    parts = _parts(source)
+    if source == settings.model_dir:
+        model_dir = model_folder(source).absolute()
+    else:
+        model_dir = Path(settings.model_dir).absolute()
+    if source == settings.model_dir == testmodel.NAME:
         # In the folder of a model Triton reads only what has a number for its name.
         owner = "tensorrt_llm" if settings.role == "lm" else "audio_tokenizer"
         native.write(parts, folder / owner / "weights")

@@ -31,9 +31,7 @@ SERVER = {f"llm_{name}" for name in ("model", "prompt", "api_key")} | {
 
 class TritonSettings(KeyValues):
     model_dir: str = ""
-    """The model's folder, as the server sees it."""
-    llm_tokenizer_dir: str = ""
-    """Folder with another tokenizer.json; empty: model_dir."""
+    """The model's folder as the server sees it; with --model, that one is read here."""
     voices: str = ""
     """Folder or Redis URL of voices; empty: where `cosyserve` keeps them."""
     default_voice: str = ""

@@ -37,6 +37,11 @@ GONE = (
     "unhealthy",
     "Stream removed",
 )  # a model, or the process that runs it
+STREAMS = "decoupled transaction policy"
+INSTEAD = (
+    "it streams, which needs gRPC and --mode streaming: or ask cosyvoice2_offline, or a repository "
+    "with decoupled_mode=false, or the port of `cosyserve serve --engine triton://…`"
+)
 RETRY_AFTER = 1.0  # seconds, where the server names none
 
 
@@ -53,6 +58,8 @@ def parse_error(code: str, message: str, address: str) -> CosyError:
             ours["kind"], ours["text"], float(ours["retry_after"] or RETRY_AFTER)
         )
     where = f"Triton at {address}: {message}"
+    if STREAMS in message:
+        where += f" ({INSTEAD})"
     if code == "RESOURCE_EXHAUSTED" or _contains(message, BUSY):
         return OverloadError(where, RETRY_AFTER)
     if code in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED") or _contains(message, GONE):

@@ -18,11 +18,6 @@ from cosyserve.triton.errors import parse_error
 from cosyserve.triton.tensors import Array, Tensors
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
-STREAMS = "decoupled transaction policy"
-INSTEAD = (
-    "it streams, which needs gRPC: ask cosyvoice2_offline, or a repository with "
-    "decoupled_mode=false, or the port of `cosyserve serve --engine triton://…`"
-)
 CODES = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 501: "UNIMPLEMENTED", 503: "UNAVAILABLE"}
 
 
@@ -81,8 +76,6 @@ class TritonHTTPClient:
             message = answer.text
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 message = str(answer.json()["error"])
-            if STREAMS in message:
-                message += f" ({INSTEAD})"
             code = CODES.get(answer.status_code, "")
             raise parse_error(code, message or f"status {answer.status_code}", self.address)
 

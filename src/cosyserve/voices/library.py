@@ -51,7 +51,7 @@ class VoiceLibrary:
             return self.store.get(name)
         except MissingVoiceError:
             if name not in shipped:
-                raise
+                raise self.store.missing(name, shipped) from None
             return shipped[name]
 
     def is_shipped(self, voice: Voice) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -44,10 +45,10 @@ class VoiceStore:
 
     def get(self, name: str) -> Voice:
         if not _is_name(name):
-            raise MissingVoiceError(_no_name(name))
+            raise self.missing(name)
         head = self._shelf.read(name, HEAD_BYTES)
         if head is None:
-            raise self._missing(name)
+            raise self.missing(name)
         known = self._read.get(_header(head))
         return known or self._read_whole(name, head)
 
@@ -64,23 +65,27 @@ class VoiceStore:
 
     def remove(self, name: str) -> None:
         if not _is_name(name):
-            raise MissingVoiceError(_no_name(name))
+            raise self.missing(name)
         if not self._shelf.remove(name):
-            raise self._missing(name)
+            raise self.missing(name)
 
     def _read_whole(self, name: str, head: bytes) -> Voice:
         data: bytes | None = head
         if len(head) == HEAD_BYTES:
             data = self._shelf.read(name, MAX_BYTES + 1)
         if data is None:  # removed between two looks
-            raise self._missing(name)
+            raise self.missing(name)
         voice = from_bytes(data, self._shelf.where(name))
         if key := _header(data[:HEAD_BYTES]):
             self._read.put(key, voice, len(data))
         return voice
 
-    def _missing(self, name: str) -> MissingVoiceError:
-        known = ", ".join(self.names()[:8]) or "none yet"
+    def missing(self, name: str, shipped: Iterable[str] = ()) -> MissingVoiceError:
+        """The error for a name that is no voice's; `shipped` are names that are none of the
+        store's, and known."""
+        if not _is_name(name):
+            return MissingVoiceError(_no_name(name))
+        known = ", ".join(sorted({*self.names(), *shipped} - {DEFAULT})[:8]) or "none yet"
         return MissingVoiceError(f"no voice named '{name}' (known: {known}): `cosyserve voice add`")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from cosyserve.backends.protocols import LMRequest, SpeechTokens
@@ -34,6 +35,7 @@ class PendingLMRequest:
     sink: TokenSink
     row: Generation
     due: int  # count of tokens at which the next ones are sent
+    opened: float = field(default_factory=time.monotonic)
     sent: int = 0
     paused: bool = False
 
@@ -53,6 +55,7 @@ class LMQueue:
         self.max_waiting = max_waiting
         self.waiting: deque[PendingLMRequest] = deque()
         self.running: list[PendingLMRequest] = []
+        self.waited_seconds = 0.0  # for a row, of all requests together
 
     def open(self, request: LMRequest, sink: TokenSink) -> PendingLMRequest:
         self._check(request)
@@ -77,6 +80,7 @@ class LMQueue:
     def step(self) -> bool:
         while self.waiting and self.lm.free:
             pending = self.waiting.popleft()
+            self.waited_seconds += time.monotonic() - pending.opened
             self.lm.join(pending.row)
             self.running.append(pending)
         if self.paused:
@@ -127,9 +131,12 @@ class LMQueue:
             if ids and not 0 <= min(ids) <= max(ids) < size:
                 raise InputError(f"{name} ids must be 0..{size - 1}, got {min(ids)}..{max(ids)}")
         prompt = 2 + len(request.text) + len(request.speech)
-        if not 1 <= request.max_tokens <= MAX_POSITIONS - prompt:
+        left = MAX_POSITIONS - prompt
+        if left < 1:
+            raise InputError(f"a prompt has at most {MAX_POSITIONS - 1} tokens, not {prompt}")
+        if not 1 <= request.max_tokens <= left:
             raise InputError(
-                f"between 1 and {MAX_POSITIONS - prompt} tokens can follow a prompt of {prompt}, "
+                f"between 1 and {left} tokens can follow a prompt of {prompt}, "
                 f"{request.max_tokens} are asked for"
             )
 

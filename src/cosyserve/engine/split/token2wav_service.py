@@ -38,6 +38,7 @@ class ChunkRequest:
     deadline: float  # when its listener has nothing left to hear
     done: bool = False
     sink: ChunkSink = lambda _: None
+    opened: float = field(default_factory=time.monotonic)
     number: int = field(default_factory=lambda: next(_numbers))
 
     @property
@@ -62,6 +63,7 @@ class ChunkQueue:
     def __init__(self, token2wav: Token2WavLike) -> None:
         self.waiting: list[ChunkRequest] = []
         self._chunks: Chunks[ChunkRequest] = Chunks(token2wav, time.monotonic)
+        self.waited_seconds = 0.0  # until they were computed, of all chunks together
 
     def open(self, chunk: ChunkRequest) -> None:
         self.waiting.append(chunk)
@@ -74,6 +76,8 @@ class ChunkQueue:
     def step(self) -> bool:
         chosen = self._chunks.choose(self.waiting)
         if chosen:
+            now = time.monotonic()
+            self.waited_seconds += sum(now - chunk.opened for chunk in chosen)
             self._chunks.start(chosen)
             self.waiting = [chunk for chunk in self.waiting if chunk not in chosen]
         finished = self._chunks.finished()
@@ -100,6 +104,11 @@ class Token2WavService:
         warm_up({"token2wav": self.token2wav}, LATENCY.slots)
         self.streams = 0  # open
         self._thread = ServiceThread(ChunkQueue(self.token2wav), "token2wav")
+
+    @property
+    def waited_seconds(self) -> float:
+        """How long all chunks together have waited for others."""
+        return self._thread.part.waited_seconds
 
     def begin(
         self, voice: Voice, *, with_prompt: bool, seed: int, speed: float, stream: bool

@@ -85,7 +85,9 @@ class TritonLM:
         try:
             async with aclosing(answers):
                 async for answer in answers:
-                    tokens = self._vocabulary.tokens(answer["output_ids"].reshape(-1).tolist())
+                    length = int(answer["sequence_length"].reshape(-1)[0])
+                    ids = answer["output_ids"].reshape(-1)[:length].tolist()
+                    tokens = self._vocabulary.tokens(ids)
                     count += len(tokens)
                     if tokens:
                         yield SpeechTokens(
@@ -122,7 +124,7 @@ class TritonLM:
             inputs,
             first_seconds=SILENT_SECONDS,
             between_seconds=SILENT_SECONDS,
-            outputs=("output_ids",),
+            outputs=("output_ids", "sequence_length"),  # TensorRT-LLM fails without either
             parameters=parameters,
         )
 

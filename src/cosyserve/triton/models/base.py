@@ -26,6 +26,7 @@ import triton_python_backend_utils as pb
 
 from cosyserve.errors import InputError, OverloadError
 from cosyserve.triton.models.errors import triton_error
+from cosyserve.triton.models.metrics import Metrics
 
 Array = npt.NDArray[Any]
 Outputs = dict[str, Array]
@@ -33,6 +34,10 @@ Outputs = dict[str, Array]
 FINAL = pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 WATCH_SECONDS = 0.1  # from one look for clients that have left to the next
 CANCELLED_SESSIONS = 1024  # that are remembered: a request may arrive after its own `cancel`
+SUCCESS, FAILURE, CANCELLED = "request_success", "request_failure", "request_cancelled"
+REQUEST_TIME, FIRST_TIME = "request_duration_us", "first_response_duration_us"
+QUEUE_TIME = "queue_duration_us"  # of models that have a queue
+TOTALS = (SUCCESS, FAILURE, CANCELLED, REQUEST_TIME, FIRST_TIME)
 
 
 class AsyncTritonModel:
@@ -50,6 +55,7 @@ class AsyncTritonModel:
         self._limit = int(self.settings["max_requests"])
         self._tasks: dict[asyncio.Task[None], tuple[Sender, str]] = {}
         self._cancelled: deque[str] = deque(maxlen=CANCELLED_SESSIONS)
+        self._totals = dict.fromkeys(TOTALS, 0.0)
         self.loop = asyncio.new_event_loop()
         self.loop.set_default_executor(ThreadPoolExecutor(2 * self._limit + 8))
         self.prepare()
@@ -82,10 +88,19 @@ class AsyncTritonModel:
         """Counts of what the model holds at this moment, by name."""
         return {"requests": len(self._tasks)}
 
+    def totals(self) -> dict[str, float]:
+        """What only grows, by name. Triton's own times end when `execute` returns."""
+        return dict(self._totals)
+
     def _take(self, request: Request, sender: Sender) -> None:
         if cancelled := request.parameters.get("cancel"):
             self._cancel(str(cancelled))
             sender.send(pb.InferenceResponse([]), final=True)
+            return
+        if len(self._tasks) >= self._limit:
+            error = OverloadError(f"{self._limit} requests are being answered already", 1.0)
+            sender.send(_error_response(triton_error(error)), final=True)
+            self._totals[FAILURE] += 1
             return
         session = str(request.parameters.get("session", ""))
         task = self.loop.create_task(self._answer(request, sender))
@@ -95,20 +110,28 @@ class AsyncTritonModel:
             self.loop.call_soon(task.cancel)
 
     async def _answer(self, request: Request, sender: Sender) -> None:
+        begun, first, outcome = time.monotonic(), 0.0, SUCCESS
         try:
-            if len(self._tasks) > self._limit:
-                raise OverloadError(f"{self._limit} requests are being answered already", 1.0)
             async with aclosing(self.answers(request)) as answers:
                 async for outputs in answers:
                     tensors = [pb.Tensor(name, array) for name, array in outputs.items()]
                     sender.send(pb.InferenceResponse(tensors), final=not self.decoupled)
+                    first = first or time.monotonic() - begun
             if self.decoupled:
                 sender.send(None, final=True)
         except asyncio.CancelledError:  # nobody waits for an answer, but there must be an end
+            outcome = CANCELLED
             error = pb.TritonError("cancelled", pb.TritonError.CANCELLED)
             sender.send(None if self.decoupled else _error_response(error), final=True)
         except Exception as error:
+            outcome = FAILURE
             sender.send(_error_response(triton_error(error)), final=True)
+        if outcome != SUCCESS:
+            self._totals[outcome] += 1
+        elif first:  # what has no answer is no inference, but a word about another
+            self._totals[SUCCESS] += 1
+            self._totals[FIRST_TIME] += 1e6 * first
+            self._totals[REQUEST_TIME] += 1e6 * (time.monotonic() - begun)
 
     def _cancel(self, session: str) -> None:
         self._cancelled.append(session)
@@ -122,10 +145,10 @@ class AsyncTritonModel:
 
         It has a thread of its own: each look waits for the server.
         """
-        gauges = Gauges(self.name)
+        metrics = Metrics(self.name)
         while True:
             time.sleep(WATCH_SECONDS)
-            gauges.show(self.held())
+            metrics.show(self.held(), self.totals())
             for task, (sender, session) in list(self._tasks.items()):
                 if not session and sender.cancelled:  # our own models send `cancel`
                     self.loop.call_soon_threadsafe(task.cancel)
@@ -133,33 +156,6 @@ class AsyncTritonModel:
 
 def _error_response(error: pb.TritonError) -> Any:
     return pb.InferenceResponse([], error)
-
-
-class Gauges:
-    """Numbers of a model in the server's metrics; sent when they change."""
-
-    def __init__(self, model: str) -> None:
-        self._model = model
-        self._families: list[Any] = []  # a metric is gone with its family
-        self._metrics: dict[str, Any] = {}
-        self._shown: dict[str, int] = {}
-
-    def show(self, numbers: dict[str, int]) -> None:
-        for name, value in numbers.items():
-            if self._shown.get(name) != value:
-                self._metric(name).set(value)
-        self._shown = numbers
-
-    def _metric(self, name: str) -> Any:
-        if name not in self._metrics:
-            family = pb.MetricFamily(
-                name=f"cosyserve_{name}",
-                description=f"{name.replace('_', ' ')} held by a model",
-                kind=pb.MetricFamily.GAUGE,
-            )
-            self._families.append(family)
-            self._metrics[name] = family.Metric(labels={"model": self._model})
-        return self._metrics[name]
 
 
 class Sender:

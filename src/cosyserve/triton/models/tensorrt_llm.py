@@ -1,6 +1,7 @@
 """The speech LM behind the tensors of Triton's TensorRT-LLM backend.
 
-Sampling is nucleus and repetition-aware, without penalty and temperature. A request with the
+Sampling is nucleus and repetition-aware: a temperature and a penalty, which the original's clients
+send, are taken and change nothing, and beams are refused. A request with the
 parameter `pause_id` may pause after its first chunk, until the parameter `resume` of another
 request has that id.
 """
@@ -8,9 +9,12 @@ request has that id.
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -20,12 +24,15 @@ from cosyserve.contracts import Sampling
 from cosyserve.engine.compute.hops import NEVER
 from cosyserve.engine.split.lm_service import LMService
 from cosyserve.errors import CosyError, InputError
-from cosyserve.triton.models.base import AsyncTritonModel, Outputs, Request
+from cosyserve.triton.models.base import QUEUE_TIME, AsyncTritonModel, Outputs, Request
 from cosyserve.triton.models.loading import load_parts
 from cosyserve.triton.vocabulary import vocabulary_of
 
 MAX_PAUSE_SECONDS = 1.0
-UNUSED = ("temperature", "repetition_penalty", "beam_width", "len_penalty")  # 1 means: off
+IGNORED = ("temperature", "repetition_penalty")
+REFUSED = ("beam_width", "len_penalty")  # unless they are 1, which means: off
+
+log = logging.getLogger(__name__)
 
 
 class TritonPythonModel(AsyncTritonModel):
@@ -40,6 +47,9 @@ class TritonPythonModel(AsyncTritonModel):
 
     def held(self) -> dict[str, int]:
         return super().held() | {"lm_rows": len(self.lm.queue.lm.rows)}
+
+    def totals(self) -> dict[str, float]:
+        return super().totals() | {QUEUE_TIME: 1e6 * self.lm.queue.waited_seconds}
 
     async def answers(self, request: Request) -> AsyncGenerator[Outputs, None]:
         if resumed := self.paused.get(request.parameters.get("resume", 0)):
@@ -69,9 +79,15 @@ class TritonPythonModel(AsyncTritonModel):
 
 
 def _lm_request(request: Request, defaults: Sampling, vocabulary: Vocabulary) -> LMRequest:
-    for name in UNUSED:
+    for name in REFUSED:
         if request.get_float(name, 1.0) != 1.0:
             raise InputError(f"{name} must be 1 or left out: the speech LM samples without it")
+    for name in IGNORED:
+        value = request.get_float(name, 1.0)
+        if not 0 < value < math.inf:
+            raise InputError(f"{name} must be more than 0, got {value:g}")
+        if value != 1.0:
+            _warn_once(name)
     ids = request.need("input_ids").reshape(-1)
     length = request.get_int("input_lengths", ids.size)
     text, speech = vocabulary.parse(ids[:length].tolist())
@@ -91,6 +107,11 @@ def _lm_request(request: Request, defaults: Sampling, vocabulary: Vocabulary) ->
         chunk=int(request.parameters.get("chunk", 1)),
         log_probs=request.get_bool("return_log_probs", False),
     )
+
+
+@cache
+def _warn_once(name: str) -> None:
+    log.warning("%s changes nothing: the speech LM draws repetition-aware", name)
 
 
 def _outputs(drawn: Sequence[int], log_probs: Sequence[float], total: float) -> Outputs:

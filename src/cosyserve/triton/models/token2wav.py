@@ -17,7 +17,7 @@ from cosyserve.engine.compute.hops import hop_ends
 from cosyserve.engine.compute.token2wav import Token2WavState
 from cosyserve.engine.split.token2wav_service import ChunkRequest, Token2WavService
 from cosyserve.errors import InputError
-from cosyserve.triton.models.base import AsyncTritonModel, Outputs, Request
+from cosyserve.triton.models.base import QUEUE_TIME, AsyncTritonModel, Outputs, Request
 from cosyserve.triton.models.loading import load_parts
 from cosyserve.triton.models.token2wav_input import InputReader, Token2WavInput
 from cosyserve.triton.streams import Streams
@@ -40,6 +40,9 @@ class TritonPythonModel(AsyncTritonModel):
 
     def held(self) -> dict[str, int]:
         return super().held() | {"streams": len(self.streams)}
+
+    def totals(self) -> dict[str, float]:
+        return super().totals() | {QUEUE_TIME: 1e6 * self.token2wav.waited_seconds}
 
     async def answers(self, request: Request) -> AsyncGenerator[Outputs, None]:
         ids = request.need("target_speech_tokens").reshape(-1).tolist()

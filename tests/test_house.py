@@ -41,9 +41,9 @@ WINGS = {
         {"connection"},
         {"speech"},
         {"voices", "status", "page"},
-        {"limits", "policy"},
+        {"limits", "policy", "rates"},
         {"telemetry", "keys"},
-        {"listening"},
+        {"listening", "key_file"},
         {"errors"},
     ],
     "engine": [

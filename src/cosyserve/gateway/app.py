@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -16,12 +15,13 @@ from cosyserve.gateway.connection.connections import Connections
 from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.dialects import cartesia, dashscope, deepgram, elevenlabs, omni
 from cosyserve.gateway.errors import ErrorEnvelope, reraise
-from cosyserve.gateway.keys import Keys
+from cosyserve.gateway.keys import KeyRing, Keys
 from cosyserve.gateway.limits import Gate, Guard, Limits
 from cosyserve.gateway.original import http as original
 from cosyserve.gateway.original import kserve
 from cosyserve.gateway.page import routes as page
 from cosyserve.gateway.policy import Policy
+from cosyserve.gateway.rates import Rates
 from cosyserve.gateway.realtime import connection as realtime
 from cosyserve.gateway.speech import batch
 from cosyserve.gateway.speech import routes as speech
@@ -47,7 +47,7 @@ def create_app(
     engine: Engine,
     store: VoiceStore,
     limits: Limits,
-    keys: Sequence[str] = (),
+    keys: KeyRing | None = None,
     default_voice: str = "",
     policy: Policy | None = None,
     spans: Spans | None = None,
@@ -56,8 +56,9 @@ def create_app(
     """The application, with what its server must close in `app.state`: `gate` refuses new
     requests once it is closed, `connections` has the open WebSockets, `decoder` a child process.
     With `legacy` it also answers what the original's FastAPI runtime does."""
-    policy = policy or Policy()
-    gate = Gate(limits.requests, limits.requests_per_key)
+    policy, keys = policy or Policy(), keys or KeyRing()
+    gate = Gate(limits.requests, limits.requests_per_key, keys)
+    rates = Rates(limits.requests_per_minute, limits.characters_per_minute)
     connections = Connections(limits.connections)
     metrics = Metrics(engine)
     ledger = Ledger(metrics, spans)
@@ -71,7 +72,7 @@ def create_app(
         max_recording_bytes=limits.body_bytes,
     )
     context = ConnectionContext(
-        engine, interpreter, limits, gate, ledger, metrics, connections, known_voices
+        engine, interpreter, limits, gate, rates, ledger, metrics, connections, known_voices
     )
     app = FastAPI(
         title="cosyserve",
@@ -94,12 +95,12 @@ def create_app(
     app.include_router(realtime.routes(context))
     for dialect in (dashscope, elevenlabs, cartesia, deepgram):
         app.include_router(dialect.routes(context))
-    app.include_router(batch.routes(engine, interpreter, limits, gate, ledger))
-    app.include_router(speech.routes(engine, interpreter, limits))
+    app.include_router(batch.routes(engine, interpreter, limits, gate, rates, ledger))
+    app.include_router(speech.routes(engine, interpreter, limits, rates))
     app.include_router(voices.routes(engine, known_voices, enrolment, consents))
     app.include_router(consent_routes.routes(consents, enrolment))
     app.include_router(
-        kserve.routes(engine, known_voices, learned_voices, enrolment, limits, policy)
+        kserve.routes(engine, known_voices, learned_voices, enrolment, limits, rates, policy)
     )
     if legacy:
         app.include_router(original.routes(context))

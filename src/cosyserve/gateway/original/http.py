@@ -29,7 +29,8 @@ def routes(context: ConnectionContext) -> APIRouter:
         record = request.state.record
         record.characters = len(tts_text)
         check_text(tts_text, context.limits, "tts_text")
-        speech_request = await context.interpreter.request(fields, tts_text, record.client)
+        context.rates.take(record, len(tts_text))
+        speech_request = await context.interpreter.request(fields, tts_text, record)
         framing = RawFraming(AudioFormat.PCM, None)
         return SpeechResponse(context.engine, speech_request, framing, record)
 

@@ -20,10 +20,12 @@ from cosyserve.errors import AudioError
 from cosyserve.gateway.errors import Refusal, invalid_value
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.policy import Policy
+from cosyserve.gateway.rates import Rates
 from cosyserve.gateway.speech.framing import Usage
 from cosyserve.gateway.speech.response import SpeechResponse
 from cosyserve.gateway.speech.routes import check_text
 from cosyserve.gateway.status import check_model
+from cosyserve.gateway.telemetry.record import Record
 from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.voices.enroll import check_recording
@@ -73,11 +75,12 @@ def routes(
     learned: LearnedVoices,
     enrolment: Enrolment,
     limits: Limits,
+    rates: Rates,
     policy: Policy,
 ) -> APIRouter:
     router = APIRouter(tags=["kserve"])
 
-    async def speaker(inputs: dict[InputName, list[Any]], client: str) -> Voice:
+    async def speaker(inputs: dict[InputName, list[Any]], record: Record) -> Voice:
         if "reference_wav" not in inputs:
             return await known.speaker(_text(inputs, "voice_id") or DEFAULT)
         samples, text = await asyncio.to_thread(_wave, inputs), _text(inputs, "reference_text")
@@ -86,7 +89,7 @@ def routes(
         fingerprint = engine.model.fingerprint
         return await learned.get(
             *(fingerprint, samples.tobytes(), text),
-            learn=lambda: enrolment.embed(recording, client),
+            learn=lambda: enrolment.embed(recording, record),
         )
 
     @router.post("/v2/models/{name}/infer", response_class=Response, responses=ANSWER)
@@ -100,7 +103,8 @@ def routes(
         text, record = _text(inputs, "target_text"), request.state.record
         record.characters = len(text)
         check_text(text, limits, "target_text")
-        voice = await speaker(inputs, record.client)
+        rates.take(record, len(text))
+        voice = await speaker(inputs, record)
         return SpeechResponse(
             engine, SpeechRequest(text, voice, voice.mode), KServeFraming(name), record
         )

@@ -14,6 +14,7 @@ from cosyserve.gateway.speech.dialects import labels
 from cosyserve.gateway.speech.remote_audio import Fetches
 from cosyserve.gateway.status import check_model
 from cosyserve.gateway.telemetry.metrics import Metrics
+from cosyserve.gateway.telemetry.record import Record
 from cosyserve.gateway.voices.consents import Consents
 from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
@@ -53,16 +54,15 @@ class Interpreter:
         self,
         fields: SpeechFields,
         text: str | AsyncIterator[str],
-        client: str,
+        record: Record,
         fetches: Fetches | None = None,
     ) -> SpeechRequest:
-        """`client` is who asks, as `Record` has it."""
         self._pass_over(fields.model_extra or {})
         if fields.model:
             self.check_model(fields.model)
         _check_task(fields)
         mode = _asked_mode(fields)
-        voice = await self._speaker(fields, mode, client, fetches or self.fetches())
+        voice = await self._speaker(fields, mode, record, fetches or self.fetches())
         return SpeechRequest(
             text=text,
             voice=voice,
@@ -82,14 +82,14 @@ class Interpreter:
             self._metrics.ignored_fields.labels(label).inc()
 
     async def _speaker(
-        self, fields: SpeechFields, mode: Mode | None, client: str, fetches: Fetches
+        self, fields: SpeechFields, mode: Mode | None, record: Record, fetches: Fetches
     ) -> Voice:
         source, text = _reference(fields)
         if source is not None:
             consent = await self._consents.statement(fields.consent)
             self._learned.check_consent(consent)
             data = await self._recording(source, fetches)
-            return await self._learned_voice(data, client, text, consent)
+            return await self._learned_voice(data, record, text, consent)
         if not is_mix(fields.voice):
             return await self._known.speaker(fields.voice)
         parts = [
@@ -97,11 +97,11 @@ class Interpreter:
         ]
         return mix(parts, embeddings_alone=mode is Mode.PRESET)
 
-    async def _learned_voice(self, data: bytes, client: str, text: str, consent: str) -> Voice:
+    async def _learned_voice(self, data: bytes, record: Record, text: str, consent: str) -> Voice:
         fingerprint = self._engine.model.fingerprint
         return await self._learned.get(
             *(fingerprint, data, text),
-            learn=lambda: self._enrolment.learn(data, client, text=text, consent=consent),
+            learn=lambda: self._enrolment.learn(data, record, text=text, consent=consent),
             consent=consent,
         )
 

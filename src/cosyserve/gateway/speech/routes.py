@@ -10,6 +10,7 @@ from cosyserve.audio import MEDIA_TYPES
 from cosyserve.contracts import Engine
 from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.limits import Limits
+from cosyserve.gateway.rates import Rates
 from cosyserve.gateway.speech.body import OPENAPI_BODY, SpeechBody, StreamFormat, read_speech
 from cosyserve.gateway.speech.framing import Usage, open_framing
 from cosyserve.gateway.speech.interpreter import Interpreter
@@ -25,7 +26,7 @@ SPEECH: dict[int | str, dict[str, object]] = {
 }
 
 
-def routes(engine: Engine, interpreter: Interpreter, limits: Limits) -> APIRouter:
+def routes(engine: Engine, interpreter: Interpreter, limits: Limits, rates: Rates) -> APIRouter:
     router = APIRouter(tags=["speech"])
     outcomes = Outcomes()
 
@@ -41,10 +42,11 @@ def routes(engine: Engine, interpreter: Interpreter, limits: Limits) -> APIRoute
         record = request.state.record
         record.characters, record.consent = len(body.input), body.consent
         check_text(body.input, limits, "input")
+        rates.take(record, len(body.input))
         framing = await asyncio.to_thread(
             open_framing, _stream_format(body, request), body.response_format, body.sample_rate
         )
-        speech_request = await interpreter.request(body, body.input, record.client)
+        speech_request = await interpreter.request(body, body.input, record)
         key = getattr(request.state, "key", None)
 
         def ended(finish: str, usage: Usage) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Engine, SpeechRequest
 from cosyserve.errors import AudioError, CosyError, WorkerError
 from cosyserve.gateway.speech.framing import Framing, Usage
+from cosyserve.gateway.telemetry import audit
 from cosyserve.gateway.telemetry.record import Record
 
 
@@ -31,6 +32,8 @@ class Speaking:
         self._record = record
         self._underruns = Underruns()
         record.model = engine.model.name
+        if all(request.voice is not own for own in engine.model.voices.values()):
+            audit.note("voice.spoken", record, request.voice)
 
     async def audio(self) -> AsyncGenerator[bytes, None]:
         """Bytes as they are made; the engine is asked for a chunk only when the last was taken."""

@@ -21,7 +21,7 @@ class Record:
     method: str
     path: str
     body_pending: bool = False  # some of the request was not read yet
-    client: str = ""  # who asks: a key, by its number, or an address
+    client: str = ""  # who asks: a key, by its name, or an address
     started: float = field(default_factory=time.perf_counter)
     status: int = 0
     answered: bool = False  # completely
@@ -49,6 +49,7 @@ class Record:
     encode_seconds: float = 0.0
     traceparent: str = ""  # what the client says of its trace
     trace_id: str = ""  # of the span that was made of this
+    headers: dict[str, str] = field(default_factory=dict)  # of the answer, whatever it is
 
     def part(self, number: int, method: str, path: str) -> Record:
         """The record of one of the things that this request asks for."""
@@ -80,6 +81,7 @@ class Record:
             "path": self.path,
             "status": self.status,
             "seconds": round(seconds, 4),
+            "client": self.client,
         }
         if self.error:
             facts["error"] = self.error

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from cosyserve.contracts import TOKENS_PER_SECOND, Engine, Voice, VoiceFormat
 from cosyserve.gateway.errors import invalid_value
 from cosyserve.gateway.limits import MAX_TEXT
+from cosyserve.gateway.telemetry import audit
 from cosyserve.gateway.voices.consents import Consents
 from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
@@ -115,6 +116,7 @@ def routes(
         `ref_text`. A consent may be the id of one that was uploaded before.
         """
         upload, text = _one_upload(file, audio_sample, type), text or ref_text
+        record = request.state.record
         id = name if file else NOT_IN_IDS.sub("-", name)
         await voices.check_free(id)
         consent = await consents.statement(consent)
@@ -124,11 +126,11 @@ def routes(
             voice = replace(learned, name=name, consent=consent)
             check_fits(voice, VoiceFormat(engine.model.family, engine.model.fingerprint))
         else:
-            client = request.state.record.client
             voice = await enrolment.learn(
-                data, client, text=text, name=name, language=language, consent=consent
+                data, record, text=text, name=name, language=language, consent=consent
             )
         await voices.add(id, voice)
+        audit.note("voice.stored", record, voice, id=id)
         return details(id, voice)
 
     @router.get("/{name}")
@@ -146,8 +148,10 @@ def routes(
         )
 
     @router.delete("/{name}")
-    async def remove_voice(name: str) -> VoiceDeleted:
+    async def remove_voice(name: str, request: Request) -> VoiceDeleted:
+        """From now on nobody can name it; memories forget it when it was not used for a while."""
         await voices.remove(name)
+        audit.note("voice.removed", request.state.record, id=name)
         return VoiceDeleted(id=name)
 
     return router

@@ -27,7 +27,7 @@ from cosyserve.triton import vocabulary
 from cosyserve.triton.client import TritonClient
 from cosyserve.triton.models.base import Array, Outputs
 from cosyserve.triton.models.errors import check
-from cosyserve.voices.lru import ByteLRU
+from cosyserve.voices.lru import IDLE_SECONDS, ByteLRU
 from cosyserve.voices.mirror import voice_bytes, voice_key
 
 LM = "tensorrt_llm"
@@ -153,7 +153,7 @@ class TritonToken2Wav:
     def __init__(self, model: str, lookahead: int, cache_bytes: int) -> None:
         self.model = model
         self.lookahead = lookahead
-        self._voice_files: ByteLRU[bytes] = ByteLRU(cache_bytes)
+        self._voice_files: ByteLRU[bytes] = ByteLRU(cache_bytes, IDLE_SECONDS)
 
     def begin(
         self, voice: Voice, *, with_prompt: bool, seed: int, speed: float, stream: bool

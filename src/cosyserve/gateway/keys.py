@@ -46,7 +46,7 @@ class KeyRing:
         """Whether a key is needed."""
         return bool(self._numbered) or self._file is not None
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._valid()
 
     def name(self, key: bytes | None) -> str:

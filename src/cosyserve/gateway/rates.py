@@ -76,7 +76,7 @@ class Rates:
         return limit - max(0.0, round(missing, 6))
 
     def _headers(self, client: str, now: float) -> dict[str, str]:
-        headers = {}
+        headers: dict[str, str] = {}
         for kind, limit in self._limits.items():
             until_full = max(0.0, self._full_at.get((client, kind), now) - now)
             headers |= {

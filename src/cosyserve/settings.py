@@ -156,6 +156,10 @@ class Settings(BaseSettings):
     """What a recording in a request for speech needs: 0, nothing more; 1, a `consent`, as every
     stored voice does."""
 
+    trim_leading_silence: bool = False
+    """What becomes of the silence before speech, unless a request says it: 0, it stays; 1, all but
+    20 ms of it is left out."""
+
     wyoming_port: int = Field(default=0, ge=0, le=65535)
     """The port for Home Assistant and other clients of the Wyoming protocol, which knows no keys;
     0 opens none."""

@@ -47,6 +47,7 @@ OF_THE_GATEWAY = {
     *("wyoming_port", "legacy_port", "legacy_grpc_port", "legacy_max_conc"),
     *("max_connections", "max_idle_seconds", "max_body_bytes", "max_request_seconds"),
     *("strict_fields", "model_aliases", "voice_aliases", "reference_urls", "require_consent"),
+    "trim_leading_silence",
     *("metrics_port", "otlp_traces_endpoint"),
 }
 REFUSED = {

@@ -20,6 +20,7 @@ class Policy:
     voice_aliases: Mapping[str, str] = field(default_factory=dict)
     reference_urls: bool = False  # recordings are fetched from the network
     require_consent: bool = False  # for the voice of a request's own recording
+    trim_leading_silence: bool = False  # of speech, unless a request says it
 
     @classmethod
     def of(cls, settings: Settings) -> Policy:
@@ -31,6 +32,7 @@ class Policy:
             voice_aliases=settings.voice_names,
             reference_urls=settings.reference_urls,
             require_consent=settings.require_consent,
+            trim_leading_silence=settings.trim_leading_silence,
         )
 
     def is_alias(self, model: str) -> bool:

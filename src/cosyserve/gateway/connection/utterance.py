@@ -150,7 +150,8 @@ class ConnectionUtterance:
             request = replace(request, text=await self._text.begin())
             self._record.started = self._text.started or self._record.started
         self._speaking = Speaking(
-            self._context.engine, request, framing, self._record, fields.max_new_tokens
+            *(self._context.engine, request, framing, self._record, fields.max_new_tokens),
+            trim=self._context.interpreter.trims(fields),
         )
         async with aclosing(self._speaking.audio()) as audio:
             async for data in audio:

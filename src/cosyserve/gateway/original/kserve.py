@@ -106,7 +106,8 @@ def routes(
         rates.take(record, len(text))
         voice = await speaker(inputs, record)
         return SpeechResponse(
-            engine, SpeechRequest(text, voice, voice.mode), KServeFraming(name), record
+            *(engine, SpeechRequest(text, voice, voice.mode), KServeFraming(name), record),
+            trim=policy.trim_leading_silence,
         )
 
     return router

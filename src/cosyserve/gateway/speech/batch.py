@@ -144,7 +144,10 @@ class SpeechBatch:
             )
             try:
                 request = await self._interpreter.request(body, body.input, record, self._fetches)
-                speaking = Speaking(self._engine, request, framing, record, body.max_new_tokens)
+                speaking = Speaking(
+                    *(self._engine, request, framing, record, body.max_new_tokens),
+                    trim=self._interpreter.trims(body),
+                )
                 pieces = await self._hear(speaking)
                 break
             except OverloadError as full:  # who asks for many at once has time

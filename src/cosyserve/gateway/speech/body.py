@@ -131,6 +131,7 @@ class SpeechFields(BaseModel):
     reference_audio: AudioSource | None = None
     reference_text: str = Field(default="", max_length=MAX_TEXT)
     consent: str = Field(default="", max_length=MAX_TEXT)
+    trim_leading_silence: bool | None = None
 
     references: Annotated[list[ReferenceFields], Field(max_length=1)] = Field(default_factory=list)
     task_type: Literal["Base", "CustomVoice", "VoiceDesign"] | None = None

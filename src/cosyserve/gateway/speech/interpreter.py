@@ -46,6 +46,11 @@ class Interpreter:
     def check_model(self, name: str) -> None:
         check_model(self._engine.model, name, self._policy)
 
+    def trims(self, fields: SpeechFields) -> bool:
+        """Whether silence before the speech is left out."""
+        asked = fields.trim_leading_silence
+        return self._policy.trim_leading_silence if asked is None else asked
+
     def fetches(self) -> Fetches:
         """For several requests that may name the same recording."""
         return Fetches(self._max_recording_bytes)

@@ -53,7 +53,10 @@ def routes(engine: Engine, interpreter: Interpreter, limits: Limits, rates: Rate
             outcome = Outcome(request_id=record.request_id, finish_reason=finish, usage=usage)
             outcomes.keep(key, outcome)
 
-        return SpeechResponse(engine, speech_request, framing, record, body.max_new_tokens, ended)
+        return SpeechResponse(
+            *(engine, speech_request, framing, record, body.max_new_tokens, ended),
+            trim=interpreter.trims(body),
+        )
 
     @router.get("/v1/audio/speech/{request_id}")
     async def speech_outcome(request_id: str, request: Request) -> Outcome:

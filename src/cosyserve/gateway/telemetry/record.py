@@ -30,6 +30,7 @@ class Record:
     characters: int = 0
     consent: str = ""  # to the use of the voice in the request's own recording
     first_audio: float | None = None  # seconds after `started`
+    first_audible: float | None = None  # the same, for who plays it: without the silence before it
     speaking_seconds: float | None = None  # from the engine's start to its last chunk
     audio_seconds: float = 0.0
     underruns: int = 0
@@ -91,6 +92,8 @@ class Record:
             facts["consent"] = self.consent
         if self.first_audio is not None:
             facts["first_audio_ms"] = round(1000 * self.first_audio, 1)
+            if self.first_audible is not None:
+                facts["first_audible_ms"] = round(1000 * self.first_audible, 1)
             facts["audio_s"] = round(self.audio_seconds, 3)
             facts["underruns"] = self.underruns
             facts["finish"] = self.finish

@@ -54,7 +54,7 @@ class SilenceTrim:
         if self._onset.at is not None:
             return samples
         self._onset.push(samples)
-        held = np.concatenate([self._held, samples])
+        held: Floats = np.concatenate([self._held, samples])
         if self._onset.at is not None:
             self._held = NOTHING
             return held[max(0, self._onset.at - KEPT - self._dropped) :]

@@ -144,16 +144,19 @@ class DashScopeConnection(DialectConnection):
         stream.push(payload.input.text)
 
     async def _go_on(self, task: Task) -> None:
-        stream = self.streams.get(task.header.task_id)
+        stream, given = self.streams.get(task.header.task_id), task.payload.input
+        if task.header.action == "finish-task" and given.directive == "cancel":
+            if stream:  # else it comes too late, which is no mistake
+                stream.clear()
+                stream.end()
+                await self.settle(stream)
+            return
         if stream is None or stream.ended:
             raise out_of_order(f"no such task is open: '{task.header.action}' follows 'run-task'")
-        given = task.payload.input
         stream.push(given.text)
         if given.flush:
             stream.flush()
         if task.header.action == "finish-task":
-            if given.directive == "cancel":
-                stream.clear()
             stream.end()
             await self.settle(stream)
 

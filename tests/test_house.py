@@ -43,7 +43,7 @@ WINGS = {
         {"voices", "status", "page"},
         {"limits", "policy", "rates"},
         {"telemetry", "keys"},
-        {"listening", "key_file"},
+        {"listening", "key_file", "bodies"},
         {"errors"},
     ],
     "engine": [

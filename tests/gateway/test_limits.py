@@ -65,7 +65,7 @@ def test_announced_bodies(narrow: Running) -> None:
         (SPEECH, "application/json", 413),
         (SPEECH, "multipart/form-data; boundary=x", 413),
         ("/v1/audio/voices", "multipart/form-data; boundary=x", 413),
-        ("/v1/audio/voices", "application/json", 400),
+        ("/v1/audio/voices", "application/json", 413),
         (SPEECH, "text/plain", 415),
         ("/v1/nowhere", "application/json", 404),
     ],

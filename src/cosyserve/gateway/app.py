@@ -13,7 +13,14 @@ from cosyserve.contracts import Engine
 from cosyserve.gateway import status
 from cosyserve.gateway.connection.connections import Connections
 from cosyserve.gateway.connection.context import ConnectionContext
-from cosyserve.gateway.dialects import cartesia, dashscope, deepgram, elevenlabs, omni
+from cosyserve.gateway.dialects import (
+    cartesia,
+    dashscope,
+    dashscope_voices,
+    deepgram,
+    elevenlabs,
+    omni,
+)
 from cosyserve.gateway.errors import ErrorEnvelope, reraise
 from cosyserve.gateway.keys import KeyRing, Keys
 from cosyserve.gateway.limits import Gate, Guard, Limits
@@ -95,6 +102,7 @@ def create_app(
     app.include_router(realtime.routes(context))
     for dialect in (dashscope, elevenlabs, cartesia, deepgram):
         app.include_router(dialect.routes(context))
+    app.include_router(dashscope_voices.routes(context, enrolment, consents))
     app.include_router(batch.routes(engine, interpreter, limits, gate, rates, ledger))
     app.include_router(speech.routes(engine, interpreter, limits, rates))
     app.include_router(voices.routes(engine, known_voices, enrolment, consents))

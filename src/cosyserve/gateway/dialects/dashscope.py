@@ -161,8 +161,10 @@ class DashScopeConnection(DialectConnection):
             await self.settle(stream)
 
     async def _fail(self, task_id: str, error: ErrorBody) -> None:
-        code = CODES.get(error.type, "InternalError")
-        await self._event(task_id, "task-failed", error_code=code, error_message=error.message)
+        told = told_error(error)
+        await self._event(
+            task_id, "task-failed", error_code=told["code"], error_message=told["message"]
+        )
 
     async def _result(self, task_id: str, kind: str, index: int) -> None:
         sentence = {"index": index, "words": []}
@@ -175,3 +177,8 @@ class DashScopeConnection(DialectConnection):
     ) -> None:
         told = {"task_id": task_id, "event": event, "attributes": {}, **header}
         await self.say({"header": told, "payload": payload or {}})
+
+
+def told_error(error: ErrorBody) -> dict[str, str]:
+    """An error in DashScope's words."""
+    return {"code": CODES.get(error.type, "InternalError"), "message": error.message}

@@ -93,7 +93,7 @@ class Interpreter:
         if source is not None:
             consent = await self._consents.statement(fields.consent)
             self._learned.check_consent(consent)
-            data = await self._recording(source, fetches)
+            data = await self.recording(source, "ref_audio", fetches)
             return await self._learned_voice(data, record, text, consent)
         if not is_mix(fields.voice):
             return await self._known.speaker(fields.voice)
@@ -110,18 +110,21 @@ class Interpreter:
             consent=consent,
         )
 
-    async def _recording(self, source: AudioSource, fetches: Fetches) -> bytes:
+    async def recording(
+        self, source: AudioSource, param: str, fetches: Fetches | None = None
+    ) -> bytes:
+        """The bytes of a recording; `param` is the field that it came in."""
         if not isinstance(source, AudioURL):
             return source
         if not self._policy.reference_urls:
             raise Refusal(
                 400,
-                "ref_audio: this server fetches no URL (COSYSERVE_REFERENCE_URLS): send the "
+                f"{param}: this server fetches no URL (COSYSERVE_REFERENCE_URLS): send the "
                 "recording as base64 or as a data: URL",
                 "invalid_value",
-                param="ref_audio",
+                param=param,
             )
-        return await fetches.get(source.url)
+        return await (fetches or self.fetches()).get(source.url)
 
 
 def _reference(fields: SpeechFields) -> tuple[AudioSource | None, str]:

@@ -50,8 +50,11 @@ def test_all_is_spoken_in_every_dialect(server: Running) -> None:
     assert report.left == {}
 
 
-def test_interruptions_are_confirmed_and_conversations_go_on(server: Running) -> None:
-    server.behave(chunks=300, chunk_tokens=2, delay=0.005)  # longer than anybody listens
+def test_interruptions_are_confirmed_and_conversations_go_on(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cosyserve.bench.live.conversation.MAX_HEARD", 0.2)
+    server.behave(chunks=60, chunk_tokens=2, delay=0.02)  # longer than anybody listens
     report = asyncio.run(run_live(options(server, Talker(400, 600, 1.0), turns=2)))
     for dialect, found in report.figures.items():
         assert found.turns.failures == {}

@@ -42,9 +42,9 @@ WINGS = {
         {"speech"},
         {"voices", "status", "page"},
         {"models"},
-        {"limits", "policy"},
+        {"limits", "policy", "rates"},
         {"telemetry", "keys"},
-        {"listening"},
+        {"listening", "key_file", "bodies"},
         {"errors"},
     ],
     "engine": [

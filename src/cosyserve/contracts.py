@@ -44,9 +44,7 @@ VOICE_CACHE_BYTES = 64 << 20
 class Mode(StrEnum):
     """How text and voice become model inputs."""
 
-    ZERO_SHOT = (
-        "zero_shot"  # prompt text and prompt speech lead the LM; the flow continues the prompt
-    )
+    ZERO_SHOT = "zero_shot"  # prompt text and speech lead the LM; the flow continues the prompt
     CROSS_LINGUAL = "cross_lingual"  # the LM sees only the target text
     INSTRUCT = "instruct"  # the LM sees an instruction, then the target text
     PRESET = "preset"  # speaker embedding only

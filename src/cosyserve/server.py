@@ -22,7 +22,10 @@ from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.engine.workers.pool import WorkerPool
 from cosyserve.errors import InputError
 from cosyserve.gateway.doors import Doors
+from cosyserve.gateway.key_file import KeyFile
+from cosyserve.gateway.keys import KeyRing
 from cosyserve.gateway.limits import Limits
+from cosyserve.gateway.listening import Transport
 from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.serve import configure_logging
@@ -59,10 +62,15 @@ def serve(
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     doors = Doors.of(settings)
     doors.import_rooms()
-    keys = keys or settings.keys
-    if not keys and not settings.host.startswith(LOOPBACK):
-        log.warning("anybody who reaches %s may use this server: set --api-key", settings.host)
-    if keys and doors.wyoming:
+    transport = Transport.of(settings)
+    key_file = KeyFile(settings.api_keys_file) if settings.api_keys_file else None
+    ring = KeyRing(keys or settings.keys, key_file)
+    if not ring and not settings.host.startswith(LOOPBACK):
+        log.warning(
+            "anybody who reaches %s may use this server: set --api-key",
+            settings.host,
+        )
+    if ring and doors.wyoming:
         log.warning("the Wyoming port knows no keys: anybody who reaches it may use this server")
     store = open_store(settings.voices, settings.voice_cache_bytes)
     spans = _spans(settings.otlp_traces_endpoint)
@@ -72,7 +80,7 @@ def serve(
         _address(settings, workers, triton, triton_settings) as address,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_run(workers, address, settings, store, keys, doors, spans))
+        runner.run(_run(workers, address, settings, store, ring, doors, transport, spans))
 
 
 def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOptions]:
@@ -242,8 +250,9 @@ async def _run(
     address: str,
     settings: Settings,
     store: VoiceStore,
-    keys: Sequence[str],
+    keys: KeyRing,
     doors: Doors,
+    transport: Transport,
     spans: Spans | None,
 ) -> None:
     engine = _engine(workers, address, settings)
@@ -255,6 +264,7 @@ async def _run(
             policy=Policy.of(settings),
             spans=spans,
             doors=doors,
+            transport=transport,
         )
     finally:
         await engine.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,17 @@ class Settings(BaseSettings):
     """The port that the server listens on; 0 takes a free one."""
     api_keys: SecretStr = SecretStr("")
     """The keys, separated by commas, one of which clients must send; if empty, anybody may ask."""
+    api_keys_file: str = ""
+    """The file of further keys, a line `NAME=KEY` each; it is read again when it has changed, and
+    the log names keys by these names."""
+    ssl_certfile: str = ""
+    """The file of the certificate, and of those behind it, with which the server speaks TLS; if
+    empty, it doesn't."""
+    ssl_keyfile: str = ""
+    """The file of the certificate's private key; if empty, it is in the certificate's file."""
+    trusted_proxies: str = "127.0.0.1"
+    """The proxies whose word on a client's address is taken (`X-Forwarded-For`): addresses and
+    networks, separated by commas; `*` is anybody."""
     metrics_port: int = Field(default=0, ge=0, le=65535)
     """The port that answers `/metrics` without a key, and nothing else; 0 has none."""
     otlp_traces_endpoint: str = ""
@@ -154,6 +166,10 @@ class Settings(BaseSettings):
     require_consent: bool = False
     """What a recording in a request for speech needs: 0, nothing more; 1, a `consent`, as every
     stored voice does."""
+
+    trim_leading_silence: bool = False
+    """What becomes of the silence before speech, unless a request says it: 0, it stays; 1, all but
+    20 ms of it is left out."""
 
     wyoming_port: int = Field(default=0, ge=0, le=65535)
     """The port for Home Assistant and other clients of the Wyoming protocol, which knows no keys;
@@ -189,6 +205,12 @@ class Settings(BaseSettings):
     max_requests_per_key: int = Field(default=512, ge=1)
     """The number of requests with the same key inside the server at once; more are refused with
     429."""
+    max_requests_per_minute: int = Field(default=0, ge=0)
+    """The number of texts that a key, or without keys an address, may have spoken in a minute; more
+    are refused with 429; 0 is any number."""
+    max_characters_per_minute: int = Field(default=0, ge=0)
+    """The number of characters that a key, or without keys an address, may have spoken in a minute;
+    more are refused with 429; 0 is any number."""
     max_connections: int = Field(default=1024, ge=1)
     """The number of WebSockets and Wyoming connections that are open at once, a quarter of them at
     most Wyoming's; more are refused with 429."""
@@ -219,6 +241,14 @@ class Settings(BaseSettings):
         if budget and not GPU_MEMORY.fullmatch(budget):
             raise ValueError("give a share of the GPU (0.5) or GiB (12GiB)")
         return budget
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, value: str) -> str:
+        for place in filter(None, map(str.strip, value.split(","))):
+            if value.strip() != "*":
+                ip_network(place)
+        return value
 
     @property
     def models(self) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosyserve.bench.playback import CHUNK_PAUSE, Arrival, chunk_times, worst_underrun
+from cosyserve.bench.playback import CHUNK_PAUSE, Arrival, chunk_times, heard_at, worst_underrun
 
 gaps = st.floats(0, 5)
 seconds = st.floats(0.001, 5)
@@ -70,3 +70,12 @@ def test_chunks_begin_with_a_pause(stream: list[Arrival]) -> None:
     times = chunk_times(stream)
     assert times[0] == stream[0].at
     assert all(b - a >= CHUNK_PAUSE for a, b in pairwise(times))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "heard"),
+    [(0.0, 0.3), (0.1, 0.4), (0.25, 1.0), (0.45, 1.2), (0.5, 1.25)],
+)
+def test_when_something_is_heard(seconds: float, heard: float) -> None:
+    arrivals = [Arrival(0.3, 0.25), Arrival(1.0, 0.25)]  # the second comes too late
+    assert heard_at(arrivals, seconds) == pytest.approx(heard)

@@ -20,6 +20,7 @@ from cosyserve.version import __version__
 SENTENCE = re.compile(r"[A-Z].*[.'](\s+\\?\[env var: \w+\])?$")
 # Options that are called like a setting and mean something else.
 OTHERS = {
+    ("bench live", "model"),
     ("bench load", "model"),
     ("prepare", "dtype"),
     ("prepare", "default_voice"),

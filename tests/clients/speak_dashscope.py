@@ -1,15 +1,24 @@
-"""DashScope's SDK says a text: whole, in pieces, and in pieces until it is cancelled."""
+"""DashScope's SDK makes a voice, and says a text: whole, in pieces, and until it is cancelled."""
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import sys
 import threading
+import wave
 
 import dashscope
-from dashscope.audio.tts_v2 import AudioFormat, ResultCallback, SpeechSynthesizer
+from dashscope.audio.tts_v2 import (
+    AudioFormat,
+    ResultCallback,
+    SpeechSynthesizer,
+    VoiceEnrollmentService,
+)
 
 dashscope.api_key = "none"
+dashscope.base_http_api_url = sys.argv[1].removesuffix("/v1") + "/api/v1"
 ADDRESS = sys.argv[1].replace("http", "ws", 1).removesuffix("/v1") + "/api-ws/v1/inference"
 PCM = AudioFormat.PCM_24000HZ_MONO_16BIT
 
@@ -27,13 +36,28 @@ class Listener(ResultCallback):
         self.complete.set()
 
 
-def synthesizer(listener: Listener | None = None) -> SpeechSynthesizer:
+def synthesizer(listener: Listener | None = None, voice: str = "default") -> SpeechSynthesizer:
     return SpeechSynthesizer(
-        model="cosyvoice-v3-flash", voice="default", format=PCM, callback=listener, url=ADDRESS
+        model="cosyvoice-v3-flash", voice=voice, format=PCM, callback=listener, url=ADDRESS
     )
 
 
-whole = synthesizer().call("Hello.")
+def recording() -> str:
+    """A second of something, as a URL."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setparams((1, 2, 24_000, 0, "NONE", ""))
+        out.writeframes(bytes(range(256)) * 188)
+    return "data:audio/wav;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+voices = VoiceEnrollmentService()
+asked = {"target_model": "cosyvoice-v3-flash", "prefix": "ada", "url": recording()}
+made = voices.create_voice(**asked, consent="Ada agreed.")
+assert [voice["voice_id"] for voice in voices.list_voices(prefix="ada")] == [made]
+whole = synthesizer(voice=made).call("Hello.")
+voices.delete_voice(made)
+assert voices.list_voices(prefix="ada") == []
 
 listener = Listener()
 pieces = synthesizer(listener)

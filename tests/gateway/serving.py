@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import tempfile
 import threading
 import time
@@ -17,8 +18,10 @@ import uvicorn
 import uvloop
 
 from cosyserve.gateway.app import create_app
+from cosyserve.gateway.key_file import KeyFile
+from cosyserve.gateway.keys import KeyRing
 from cosyserve.gateway.limits import Limits
-from cosyserve.gateway.listening import listen
+from cosyserve.gateway.listening import Transport, listen
 from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.serve import config
@@ -45,7 +48,7 @@ class Running:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return str(self.http.base_url).rstrip("/")
 
     def behave(self, **behaviour: Any) -> None:
         """Makes the engine a new one."""
@@ -76,6 +79,9 @@ def serving(
     engine = engine or SineEngine()
     settings = settings or Settings()
     limits, policy = Limits.of(settings), Policy.of(settings)
+    transport = Transport.of(settings)
+    key_file = KeyFile(settings.api_keys_file) if settings.api_keys_file else None
+    ring = KeyRing(keys, key_file)
     with (
         tempfile.TemporaryDirectory() as folder,
         listen("127.0.0.1", 0, limits.seconds) as listener,
@@ -85,14 +91,14 @@ def serving(
                 Models([engine, *others]),
                 open_store(store or folder),
                 limits,
-                keys,
+                ring,
                 default_voice,
                 policy,
                 spans,
             ),
             legacy=legacy,
         )
-        server = uvicorn.Server(config(app, limits))
+        server = uvicorn.Server(config(app, limits, transport))
 
         loops: list[asyncio.AbstractEventLoop] = []
 
@@ -105,7 +111,11 @@ def serving(
         thread.start()
         port = listener.getsockname()[1]
         try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+            scheme, verify = "http", True
+            if transport.certfile:
+                scheme, verify = "https", ssl.create_default_context(cafile=transport.certfile)
+            base = f"{scheme}://127.0.0.1:{port}"
+            with httpx.Client(base_url=base, timeout=10, verify=verify) as client:
                 while not server.started:
                     time.sleep(0.002)
                 sockets = server.server_state.connections

@@ -11,6 +11,7 @@ import pytest
 
 from cosyserve.contracts import Voice
 from cosyserve.errors import VoiceError
+from cosyserve.voices import learned
 from cosyserve.voices.learned import LearnedVoices, voice_size
 
 PRESET = Voice(
@@ -167,3 +168,17 @@ def test_all_of_a_voice_counts() -> None:
     assert size >= PRESET.embedding.nbytes
     assert voice_size(replace(PRESET, source=np.zeros(100, np.float32))) == size + 400
     assert voice_size(replace(PRESET, consent="yes")) == size + 3
+
+
+def test_a_voice_that_nobody_uses_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learned, "IDLE_SECONDS", 0.05)
+
+    async def story(voices: LearnedVoices, teacher: Teacher) -> None:
+        await voices.get("text", b"audio", learn=teacher)
+        async with asyncio.timeout(10):
+            while len(voices._voices):
+                await asyncio.sleep(0.01)
+        await voices.get("text", b"audio", learn=teacher)
+        assert teacher.calls == 2
+
+    tell(story)

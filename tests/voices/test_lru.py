@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import gc
+import time
+import weakref
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,3 +48,29 @@ def test_two_that_see_the_same_hold_the_same(uses: list[tuple[str, int]]) -> Non
             theirs.put(key, size, size)
         assert ours.bytes == theirs.bytes <= 20
         assert [k for k in "abcdef" if k in ours] == [k for k in "abcdef" if k in theirs]
+
+
+def test_what_nobody_uses_goes_by_itself() -> None:
+    kept: ByteLRU[str] = ByteLRU(10, idle_seconds=0.3)
+    kept.put("a", "A", 3)
+    kept.put("b", "B", 3)
+    until = time.monotonic() + 0.45
+    while time.monotonic() < until:
+        assert kept.get("a") == "A"  # a use keeps it
+        time.sleep(0.02)
+    assert "b" not in kept
+    until = time.monotonic() + 5
+    while len(kept):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert kept.bytes == 0
+    assert kept._timer is None
+
+
+def test_a_cache_that_nobody_has_any_more_is_no_timers_business() -> None:
+    kept: ByteLRU[str] = ByteLRU(10, idle_seconds=60)
+    kept.put("a", "A", 3)
+    reference = weakref.ref(kept)
+    del kept
+    gc.collect()
+    assert reference() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosyserve.errors import InputError, StoreError, VoiceError
+from cosyserve.errors import InputError, MissingVoiceError, StoreError, VoiceError
+from cosyserve.voices import store
 from cosyserve.voices.file import MAX_BYTES, to_bytes
 from cosyserve.voices.redis import PREFIX
 from cosyserve.voices.store import open_store
@@ -40,6 +42,25 @@ def test_hosts_share_voices(server: RedisServer) -> None:
     assert other.get("ann").content_hash == PRESET.content_hash
     other.remove("ann")
     assert one.names() == []
+
+
+def test_a_voice_that_one_host_removes_is_forgotten_by_all(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "IDLE_SECONDS", 0.2)
+    one, other = open_store(server.url), open_store(server.url)
+    one.put("ann", VOICE)
+    one.get("ann")
+    other.get("ann")
+    assert len(one._read) == len(other._read) == 1
+    one.remove("ann")
+    assert len(one._read) == 0
+    with pytest.raises(MissingVoiceError):
+        other.get("ann")
+    until = time.monotonic() + 5
+    while len(other._read):
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 def test_redis_goes_away_and_comes_back(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import httpx
+import numpy as np
 
+from cosyserve.audio.silence import leading_silence
 from cosyserve.bench.items import Item
 from cosyserve.bench.playback import Arrival
 from cosyserve.bench.sample import Failure, Sample
@@ -113,8 +115,10 @@ class SpeechClient:
         except httpx.TransportError as error:
             failure = Failure("cut off", _reason(error))
         total = time.perf_counter() - sent
-        sample = Sample(item.id, sent - self._begun, total, tuple(arrivals), failure)
-        return sample, b"".join(pieces)
+        audio = b"".join(pieces)
+        silence = await asyncio.to_thread(leading_silence_seconds, audio)
+        sample = Sample(item.id, sent - self._begun, total, tuple(arrivals), failure, silence)
+        return sample, audio
 
     def _body(self, item: Item) -> bytes:
         fields = {
@@ -148,6 +152,13 @@ class SpeechClient:
             limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS),
             timeout=None,
         )
+
+
+def leading_silence_seconds(pcm: bytes) -> float | None:
+    """Of 16-bit samples; None: all of it is silent."""
+    samples = np.frombuffer(pcm[: len(pcm) // 2 * 2], "<i2").astype(np.float32) / 32768
+    silent = leading_silence(samples)
+    return None if silent is None else silent / SAMPLE_RATE
 
 
 def _reason(error: httpx.TransportError) -> str:

@@ -32,6 +32,7 @@ class Figures:
     c50: float | None  # share of streams that never starve for more than 50 ms
     c100: float | None
     c200: float | None
+    first_audible: Distribution | None = None  # not in reports of earlier versions
 
 
 def figures(samples: Sequence[Sample]) -> Figures:
@@ -59,4 +60,7 @@ def figures(samples: Sequence[Sample]) -> Figures:
         c50=share_within(underruns, 0.050),
         c100=share_within(underruns, 0.100),
         c200=share_within(underruns, 0.200),
+        first_audible=distribution(
+            [at for sample in served if (at := sample.first_audible) is not None]
+        ),
     )

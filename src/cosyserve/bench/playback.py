@@ -36,3 +36,14 @@ def worst_underrun(arrivals: Sequence[Arrival]) -> float:
         worst = max(worst, at - silent_from)
         silent_from = max(silent_from, at) + seconds
     return worst
+
+
+def heard_at(arrivals: Sequence[Arrival], seconds: float) -> float:
+    """When such a player plays what comes after so many seconds of audio."""
+    ahead, silent_from = seconds, 0.0
+    for at, length in arrivals:
+        begins = max(silent_from, at)
+        if ahead < length:
+            return begins + ahead
+        ahead, silent_from = ahead - length, begins + length
+    return silent_from

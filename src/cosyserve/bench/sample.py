@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cosyserve.bench.playback import Arrival, chunk_times, worst_underrun
+from cosyserve.bench.playback import Arrival, chunk_times, heard_at, worst_underrun
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,19 @@ class Sample:
     total: float  # seconds from sending to the end of the answer
     arrivals: tuple[Arrival, ...]
     failure: Failure | None = None
+    leading_silence: float | None = None  # seconds of audio that are silent; None: all of it
 
     @property
     def first_audio(self) -> float:
         return self.arrivals[0].at
+
+    @property
+    def first_audible(self) -> float | None:
+        """When a player that starts with the first piece plays the first audio that is no silence;
+        None where there is none."""
+        if self.leading_silence is None:
+            return None
+        return heard_at(self.arrivals, self.leading_silence)
 
     @property
     def second_chunk(self) -> float | None:

@@ -46,6 +46,7 @@ def main_figures(figures: Figures) -> dict[str, float | None]:
     """The figures by which runs are compared. Times in ms."""
     spreads = {
         "first audio": figures.first_audio,
+        "first audible audio": figures.first_audible,
         "second chunk": figures.second_chunk,
         "total": figures.total,
         "worst underrun": figures.underrun,
@@ -68,6 +69,7 @@ def _latencies(figures: Figures) -> Table:
     for column in table.columns[1:]:
         column.justify = "right"
     table.add_row("first audio (ms)", *_spread(figures.first_audio, 1000))
+    table.add_row("first audible audio (ms)", *_spread(figures.first_audible, 1000))
     table.add_row("second chunk − first (ms)", *_spread(figures.second_chunk, 1000))
     table.add_row("total (ms)", *_spread(figures.total, 1000))
     table.add_row("worst underrun (ms)", *_spread(figures.underrun, 1000))

@@ -17,7 +17,7 @@ import numpy as np
 
 from cosyserve.audio import AudioFormat, encode, resample
 from cosyserve.audio.features import SPEECH_RATE
-from cosyserve.bench.client import NoServerError
+from cosyserve.bench.client import NoServerError, leading_silence_seconds
 from cosyserve.bench.items import Item
 from cosyserve.bench.playback import Arrival
 from cosyserve.bench.sample import Failure, Sample
@@ -98,8 +98,10 @@ class TritonSpeechClient:
         except CosyError as error:
             failure = Failure(type(error).__name__, str(error))
         total = time.perf_counter() - sent
-        sample = Sample(item.id, sent - self._begun, total, tuple(arrivals), failure)
-        return sample, encode(np.concatenate(chunks), AudioFormat.PCM) if chunks else b""
+        audio = encode(np.concatenate(chunks), AudioFormat.PCM) if chunks else b""
+        silence = leading_silence_seconds(audio)
+        sample = Sample(item.id, sent - self._begun, total, tuple(arrivals), failure, silence)
+        return sample, audio
 
     async def _chunks(self, inputs: tensors.Tensors) -> AsyncIterator[Floats]:
         model, name = self._endpoint.model, str(uuid4())

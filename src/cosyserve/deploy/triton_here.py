@@ -45,10 +45,13 @@ PASSED = {
 OF_AN_LLM_SERVER = {name for name in Settings.model_fields if name.startswith("llm_")}
 OF_THE_GATEWAY = {
     *("host", "port", "api_keys", "shutdown_seconds", "max_requests", "max_requests_per_key"),
+    *("api_keys_file", "ssl_certfile", "ssl_keyfile", "trusted_proxies"),
+    *("max_requests_per_minute", "max_characters_per_minute"),
     *("wyoming_port", "legacy_port", "legacy_grpc_port", "legacy_max_conc"),
     *("max_connections", "max_idle_seconds", "max_body_bytes", "max_request_seconds"),
     *("strict_fields", "model_aliases", "voice_aliases", "lexicon"),
     *("reference_urls", "require_consent"),
+    "trim_leading_silence",
     *("metrics_port", "otlp_traces_endpoint"),
 }
 REFUSED = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -14,15 +13,23 @@ from cosyserve.contracts import Engine
 from cosyserve.gateway import status
 from cosyserve.gateway.connection.connections import Connections
 from cosyserve.gateway.connection.context import ConnectionContext
-from cosyserve.gateway.dialects import cartesia, dashscope, deepgram, elevenlabs, omni
+from cosyserve.gateway.dialects import (
+    cartesia,
+    dashscope,
+    dashscope_voices,
+    deepgram,
+    elevenlabs,
+    omni,
+)
 from cosyserve.gateway.errors import ErrorEnvelope, reraise
-from cosyserve.gateway.keys import Keys
+from cosyserve.gateway.keys import KeyRing, Keys
 from cosyserve.gateway.limits import Gate, Guard, Limits
 from cosyserve.gateway.models import Models
 from cosyserve.gateway.original import http as original
 from cosyserve.gateway.original import kserve
 from cosyserve.gateway.page import routes as page
 from cosyserve.gateway.policy import Policy
+from cosyserve.gateway.rates import Rates
 from cosyserve.gateway.realtime import connection as realtime
 from cosyserve.gateway.speech import batch
 from cosyserve.gateway.speech import routes as speech
@@ -48,7 +55,7 @@ def create_app(
     engine: Engine,
     store: VoiceStore,
     limits: Limits,
-    keys: Sequence[str] = (),
+    keys: KeyRing | None = None,
     default_voice: str = "",
     policy: Policy | None = None,
     spans: Spans | None = None,
@@ -57,8 +64,9 @@ def create_app(
     """The application, with what its server must close in `app.state`: `gate` refuses new
     requests once it is closed, `connections` has the open WebSockets, `decoder` a child process.
     With `legacy` it also answers what the original's FastAPI runtime does."""
-    policy, models = policy or Policy(), Models.of(engine)
-    gate = Gate(limits.requests, limits.requests_per_key)
+    policy, models, keys = policy or Policy(), Models.of(engine), keys or KeyRing()
+    gate = Gate(limits.requests, limits.requests_per_key, keys)
+    rates = Rates(limits.requests_per_minute, limits.characters_per_minute)
     connections = Connections(limits.connections)
     metrics = Metrics(models, ",".join(models.names))
     ledger = Ledger(metrics, spans)
@@ -72,7 +80,7 @@ def create_app(
         max_recording_bytes=limits.body_bytes,
     )
     context = ConnectionContext(
-        models, interpreter, limits, gate, ledger, metrics, connections, known_voices
+        models, interpreter, limits, gate, rates, ledger, metrics, connections, known_voices
     )
     app = FastAPI(
         title="cosyserve",
@@ -95,12 +103,13 @@ def create_app(
     app.include_router(realtime.routes(context))
     for dialect in (dashscope, elevenlabs, cartesia, deepgram):
         app.include_router(dialect.routes(context))
-    app.include_router(batch.routes(interpreter, limits, gate, ledger))
-    app.include_router(speech.routes(interpreter, limits))
+    app.include_router(dashscope_voices.routes(context, enrolment, consents))
+    app.include_router(batch.routes(interpreter, limits, gate, rates, ledger))
+    app.include_router(speech.routes(interpreter, limits, rates))
     app.include_router(voices.routes(models, known_voices, enrolment, consents, policy))
     app.include_router(consent_routes.routes(consents, enrolment))
     app.include_router(
-        kserve.routes(models, known_voices, learned_voices, enrolment, limits, policy)
+        kserve.routes(models, known_voices, learned_voices, enrolment, limits, rates, policy)
     )
     if legacy:
         app.include_router(original.routes(context))

@@ -5,7 +5,7 @@ The last two need packages that are optional: their rooms are imported when a po
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -48,7 +48,7 @@ class Doors:
 
     @asynccontextmanager
     async def open(
-        self, host: str, context: ConnectionContext, keys: Sequence[str]
+        self, host: str, context: ConnectionContext, keys: KeyRing
     ) -> AsyncIterator[list[str]]:
         """Serves inside the `async with` -> the addresses."""
         addresses = []
@@ -70,7 +70,7 @@ class Doors:
                 from cosyserve.gateway.original.grpc_server import grpc_server
 
                 address = f"{_host(host)}:{self.legacy_grpc}"
-                server = grpc_server(context, KeyRing(keys), address, self.legacy_max_conc)
+                server = grpc_server(context, keys, address, self.legacy_max_conc)
                 await stack.enter_async_context(server)
                 addresses.append(f"{address} (gRPC)")
             yield addresses

@@ -19,6 +19,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cosyserve.gateway.errors import Refusal
+from cosyserve.gateway.key_file import KeyFile
 
 OPEN_TO_ALL = frozenset({"/", "/health", "/ready", "/docs", "/openapi.json"})
 FILES_OF_THE_PAGE = "/page/"  # open, too: the page asks for the key
@@ -32,26 +33,46 @@ OPENAI_KEY_SUBPROTOCOL = "openai-insecure-api-key."  # and the key as it is: Ope
 
 
 class KeyRing:
-    """The valid keys, which are numbered."""
+    """The valid keys, each with the name that the log has for it."""
 
-    def __init__(self, keys: Sequence[str]) -> None:
-        self._hashes = [_hash(key.encode()) for key in keys]
+    def __init__(self, keys: Sequence[str] = (), file: KeyFile | None = None) -> None:
+        """The keys are named by their numbers, those of the file as it says."""
+        self._numbered = {f"key {number}": _hash(key.encode()) for number, key in enumerate(keys)}
+        self._file = file
+        self._read: dict[str, str] = {}  # from the file
+        self._hashes = self._numbered
 
     def __bool__(self) -> bool:
-        return bool(self._hashes)
+        """Whether a key is needed."""
+        return bool(self._numbered) or self._file is not None
 
-    def number(self, key: bytes | None) -> int:
-        """The number of this key among the valid ones."""
+    def __contains__(self, name: object) -> bool:
+        return name in self._valid()
+
+    def name(self, key: bytes | None) -> str:
+        """The name of this key, which must be a valid one."""
         digest = _hash(key or b"")
-        matches = [hmac.compare_digest(digest, valid) for valid in self._hashes]
-        if key is None or True not in matches:
-            raise Refusal(
-                401,
-                "a valid key is needed: send it as 'Authorization: Bearer KEY'",
-                "invalid_api_key",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
-        return matches.index(True)
+        valid = self._valid()
+        names = [name for name in valid if hmac.compare_digest(digest, valid[name])]
+        if key is None or not names:
+            raise no_key()
+        return names[0]
+
+    def _valid(self) -> dict[str, bytes]:
+        """Hashes by name."""
+        if self._file and (keys := self._file.keys()) is not self._read:
+            hashes = {name: _hash(key.encode()) for name, key in keys.items()}
+            self._read, self._hashes = keys, hashes | self._numbered
+        return self._hashes
+
+
+def no_key() -> Refusal:
+    return Refusal(
+        401,
+        "a valid key is needed: send it as 'Authorization: Bearer KEY'",
+        "invalid_api_key",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
 
 
 def _is_open(path: str) -> bool:
@@ -59,15 +80,15 @@ def _is_open(path: str) -> bool:
 
 
 class Keys:
-    """ASGI middleware that puts the number of the client's key into the scope.
+    """ASGI middleware that puts the name of the client's key into the scope.
 
     Without keys, anybody may ask, but no page of another host: browsers let every page open
     WebSockets to the user's own machine.
     """
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, keys: KeyRing) -> None:
         self._app = app
-        self._keys = KeyRing(keys)
+        self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._keys and scope["type"] != "lifespan" and not _is_open(scope["path"]):
@@ -75,8 +96,8 @@ class Keys:
             if key is None and _says_its_key_later(scope):
                 scope["state"]["key_ring"] = self._keys
             else:
-                number = scope["state"]["key"] = self._keys.number(key)
-                scope["state"]["record"].client = f"key {number}"
+                name = scope["state"]["key"] = self._keys.name(key)
+                scope["state"]["record"].client = name
         elif scope["type"] == "websocket":
             _check_origin(Headers(scope=scope))
         await self._app(scope, receive, send)

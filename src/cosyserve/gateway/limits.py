@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
@@ -15,6 +15,7 @@ from typing import NoReturn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve.gateway.errors import ClientLeft, Refusal, retry_after
+from cosyserve.gateway.keys import no_key
 from cosyserve.gateway.telemetry.record import Record
 from cosyserve.settings import Settings
 
@@ -30,6 +31,8 @@ class Limits:
     input_characters: int
     requests: int  # at once; the engine has its own, shorter queue
     requests_per_key: int  # at once
+    requests_per_minute: int  # of a key; 0: any number
+    characters_per_minute: int
     connections: int  # WebSockets at once
     seconds: float  # of one request, its client's slowness included
     idle_seconds: float  # until a WebSocket's first message, and from text to text
@@ -43,6 +46,8 @@ class Limits:
             input_characters=settings.max_input_characters,
             requests=settings.max_requests,
             requests_per_key=settings.max_requests_per_key,
+            requests_per_minute=settings.max_requests_per_minute,
+            characters_per_minute=settings.max_characters_per_minute,
             connections=settings.max_connections,
             idle_seconds=settings.max_idle_seconds,
             seconds=settings.max_request_seconds,
@@ -54,9 +59,10 @@ class Limits:
 class Gate:
     """Counts the requests being served, and admits no more of them once it is closed."""
 
-    def __init__(self, capacity: int, per_key: int) -> None:
-        self._capacity, self._per_key = capacity, per_key
-        self._of_key: Counter[int] = Counter()
+    def __init__(self, capacity: int, per_key: int, keys: Container[str] = ()) -> None:
+        """`keys`: the names of those that are valid, which may change."""
+        self._capacity, self._per_key, self._keys = capacity, per_key, keys
+        self._of_key: Counter[str] = Counter()
         self.inside = 0
         self.closed = False
 
@@ -64,10 +70,12 @@ class Gate:
         self.closed = True
 
     @contextmanager
-    def admit(self, key: int | None) -> Iterator[None]:
-        """Serves a request inside the `with`; `key` is the number of its key, None without keys."""
+    def admit(self, key: str | None) -> Iterator[None]:
+        """Serves a request inside the `with`; `key` is the name of its key, None without keys."""
         if self.closed:
             raise shutting_down()
+        if key is not None and key not in self._keys:  # any more: connections outlive keys
+            raise no_key()
         if self.inside >= self._capacity:
             raise too_many(f"{self._capacity} requests are being served")
         if key is not None and self._of_key[key] >= self._per_key:

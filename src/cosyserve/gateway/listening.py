@@ -1,13 +1,41 @@
-"""Listening sockets."""
+"""Listening sockets, and what clients speak to them: TLS or not, directly or by a proxy."""
 
 from __future__ import annotations
 
 import socket
+import ssl
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 
 from cosyserve.errors import InputError
+from cosyserve.settings import Settings
 
 BACKLOG = 2048
+
+
+@dataclass(frozen=True)
+class Transport:
+    """How the HTTP API is reached."""
+
+    certfile: str = ""  # "": without TLS
+    keyfile: str = ""
+    trusted_proxies: str = "127.0.0.1"
+
+    @classmethod
+    def of(cls, settings: Settings) -> Transport:
+        """What can't be used is an error, which is better known before a model is loaded."""
+        certfile, keyfile = _file(settings.ssl_certfile), _file(settings.ssl_keyfile)
+        if keyfile and not certfile:
+            raise InputError("--ssl-keyfile is the key of a certificate: give --ssl-certfile, too")
+        if certfile:
+            try:
+                ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                    certfile, keyfile or None
+                )
+            except OSError as error:  # as all errors of TLS are
+                raise InputError(f"no TLS with the certificate {certfile}: {error}") from error
+        return cls(certfile, keyfile, settings.trusted_proxies)
 
 
 def listen(host: str, port: int, seconds: float, option: str = "--port") -> socket.socket:
@@ -23,3 +51,7 @@ def listen(host: str, port: int, seconds: float, option: str = "--port") -> sock
         milliseconds = int(1000 * seconds)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
     return listener
+
+
+def _file(path: str) -> str:
+    return str(Path(path).expanduser()) if path else ""

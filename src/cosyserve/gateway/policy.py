@@ -22,6 +22,7 @@ class Policy:
     reference_urls: bool = False  # recordings are fetched from the network
     require_consent: bool = False  # for the voice of a request's own recording
     lexicon: Mapping[str, str] = field(default_factory=dict)  # of all requests
+    trim_leading_silence: bool = False  # of speech, unless a request says it
 
     @classmethod
     def of(cls, settings: Settings) -> Policy:
@@ -35,6 +36,7 @@ class Policy:
             reference_urls=settings.reference_urls,
             require_consent=settings.require_consent,
             lexicon=read_lexicon(Path(settings.lexicon)) if settings.lexicon else {},
+            trim_leading_silence=settings.trim_leading_silence,
         )
 
     def is_alias(self, model: str) -> bool:

@@ -22,8 +22,9 @@ from cosyserve.contracts import Engine
 from cosyserve.gateway.app import create_app
 from cosyserve.gateway.connection.connections import Connections
 from cosyserve.gateway.doors import Doors
+from cosyserve.gateway.keys import KeyRing
 from cosyserve.gateway.limits import Gate, Limits
-from cosyserve.gateway.listening import BACKLOG, listen
+from cosyserve.gateway.listening import BACKLOG, Transport, listen
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.status import NOT_SPEECH
 from cosyserve.gateway.voices.decoding import Decoder
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from cosyserve.gateway.telemetry.spans import Spans
 
 CLOSED = Doors()
+PLAIN = Transport()
 STRAGGLER_SECONDS = 1  # for connections that are still open once the time to finish is over
 
 
@@ -43,14 +45,16 @@ async def serve(
     host: str,
     port: int,
     limits: Limits,
-    keys: Sequence[str] = (),
+    keys: KeyRing | None = None,
     default_voice: str = "",
     policy: Policy | None = None,
     spans: Spans | None = None,
     doors: Doors = CLOSED,
+    transport: Transport = PLAIN,
 ) -> None:
     """Serves until SIGTERM or SIGINT, then lets running requests finish and closes the engine."""
     configure_logging()
+    keys = keys or KeyRing()
     try:
         with ExitStack() as stack:
             listeners = [stack.enter_context(listen(host, port, limits.seconds))]
@@ -62,7 +66,7 @@ async def serve(
                 legacy=bool(doors.legacy),
             )
             async with doors.open(host, app.state.context, keys) as addresses:
-                await Server(app, engine, limits, addresses).serve(sockets=listeners)
+                await Server(app, engine, limits, transport, addresses).serve(sockets=listeners)
     finally:
         await engine.close()
         if spans:
@@ -77,10 +81,15 @@ def configure_logging() -> None:
 
 class Server(uvicorn.Server):
     def __init__(
-        self, app: FastAPI, engine: Engine, limits: Limits, addresses: Sequence[str] = ()
+        self,
+        app: FastAPI,
+        engine: Engine,
+        limits: Limits,
+        transport: Transport,
+        addresses: Sequence[str] = (),
     ) -> None:
         """`addresses` are served by others and made known here."""
-        super().__init__(config(app, limits))
+        super().__init__(config(app, limits, transport))
         self._addresses = addresses
         self._engine = engine
         self._gate: Gate = app.state.gate
@@ -95,7 +104,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or []:
             note = "" if self._engine.model.speech else f" ({NOT_SPEECH})"
-            print(f"listening on {_address(listener)}{note}", flush=True)
+            print(f"listening on {_address(listener, self.config.is_ssl)}{note}", flush=True)
         for address in self._addresses:
             print(f"listening on {address}", flush=True)
 
@@ -130,7 +139,7 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
-def config(app: FastAPI, limits: Limits) -> uvicorn.Config:
+def config(app: FastAPI, limits: Limits, transport: Transport = PLAIN) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http="httptools",
@@ -143,9 +152,14 @@ def config(app: FastAPI, limits: Limits) -> uvicorn.Config:
         log_level="critical",  # requests are logged by the application, with their ids
         backlog=BACKLOG,
         timeout_graceful_shutdown=STRAGGLER_SECONDS,
+        ssl_certfile=transport.certfile or None,
+        ssl_keyfile=transport.keyfile or None,
+        proxy_headers=bool(transport.trusted_proxies),
+        forwarded_allow_ips=transport.trusted_proxies,
     )
 
 
-def _address(listener: socket.socket) -> str:
+def _address(listener: socket.socket, tls: bool) -> str:
+    scheme = "https" if tls else "http"
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

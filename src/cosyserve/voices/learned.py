@@ -11,7 +11,7 @@ import numpy as np
 
 from cosyserve.contracts import Voice
 from cosyserve.errors import ConsentError
-from cosyserve.voices.lru import ByteLRU
+from cosyserve.voices.lru import IDLE_SECONDS, ByteLRU
 
 
 @dataclass(eq=False)
@@ -27,7 +27,7 @@ class LearnedVoices:
 
     def __init__(self, cache_bytes: int, require_consent: bool = False) -> None:
         self._require_consent = require_consent
-        self._voices: ByteLRU[Voice] = ByteLRU(cache_bytes)
+        self._voices: ByteLRU[Voice] = ByteLRU(cache_bytes, IDLE_SECONDS)
         self._running: dict[str, Learning] = {}
 
     async def get(

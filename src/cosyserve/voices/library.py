@@ -54,6 +54,10 @@ class VoiceLibrary:
                 raise self.store.missing(name, shipped) from None
             return shipped[name]
 
+    def is_default(self, name: str) -> bool:
+        """Whether a setting says that `default` is this stored voice."""
+        return self._stored_default is not None and name == self._default_name
+
     def is_shipped(self, voice: Voice) -> bool:
         """Whether `get` found the voice with the model."""
         return any(voice is own for own in self._shipped().values())

@@ -11,7 +11,7 @@ from dataclasses import replace
 from cosyserve.contracts import Voice
 from cosyserve.errors import VoiceError
 from cosyserve.voices import file as voice_file
-from cosyserve.voices.lru import ByteLRU
+from cosyserve.voices.lru import IDLE_SECONDS, ByteLRU
 
 
 def voice_key(voice: Voice) -> str:
@@ -28,6 +28,11 @@ class SentVoices:
     def __init__(self, cache_bytes: int) -> None:
         self._known: ByteLRU[None] = ByteLRU(cache_bytes)
 
+    def forget_idle(self) -> list[str]:
+        """Counts as forgotten what was not used for a while -> keys that the far end must forget,
+        before it is asked for anything else."""
+        return self._known.remove_idle(IDLE_SECONDS)
+
     def bytes_for(self, voice: Voice) -> bytes | None:
         """The bytes to send along with a request; None: the far end has them."""
         key = voice_key(voice)
@@ -43,6 +48,9 @@ class ReceivedVoices:
     def __init__(self, cache_bytes: int) -> None:
         # A voice that can't be read is kept as its error: the sender counts it as known, too.
         self._kept: ByteLRU[Voice | VoiceError] = ByteLRU(cache_bytes)
+
+    def forget(self, key: str) -> None:
+        self._kept.remove(key)
 
     def take(self, key: str, data: bytes | None) -> Voice:
         voice: Voice | VoiceError | None

@@ -17,7 +17,7 @@ from cosyserve.errors import MissingVoiceError, VoiceError
 from cosyserve.voices.consents import ConsentStore
 from cosyserve.voices.file import MAX_BYTES, from_bytes, to_bytes
 from cosyserve.voices.folder import FolderShelf
-from cosyserve.voices.lru import ByteLRU
+from cosyserve.voices.lru import IDLE_SECONDS, ByteLRU
 from cosyserve.voices.redis import SCHEMES, RedisShelf
 from cosyserve.voices.shelf import Shelf
 
@@ -33,7 +33,7 @@ class VoiceStore:
 
     def __init__(self, shelf: Shelf, cache_bytes: int = VOICE_CACHE_BYTES) -> None:
         self._shelf = shelf
-        self._read: ByteLRU[Voice] = ByteLRU(cache_bytes)
+        self._read: ByteLRU[Voice] = ByteLRU(cache_bytes, IDLE_SECONDS)
 
     @cached_property
     def consents(self) -> ConsentStore:
@@ -66,8 +66,10 @@ class VoiceStore:
     def remove(self, name: str) -> None:
         if not _is_name(name):
             raise self.missing(name)
+        head = self._shelf.read(name, HEAD_BYTES)
         if not self._shelf.remove(name):
             raise self.missing(name)
+        self._read.remove(_header(head or b""))
 
     def _read_whole(self, name: str, head: bytes) -> Voice:
         data: bytes | None = head

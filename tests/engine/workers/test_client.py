@@ -49,6 +49,7 @@ from cosyserve.errors import (
     VoiceError,
     WorkerError,
 )
+from cosyserve.voices import mirror
 from cosyserve.voices.mirror import voice_bytes
 from cosyserve.voices.shipped import describe
 from tests.engine.mocks import VOICE
@@ -160,6 +161,7 @@ def test_a_voice_travels_once_until_it_is_forgotten(monkeypatch: pytest.MonkeyPa
         return Open.of(number, asked, voice)
 
     monkeypatch.setattr(client, "Open", SimpleNamespace(of=note))
+    monkeypatch.setattr(client, "FORGET_SECONDS", 0.02)
 
     async def run() -> None:
         model = describe(assemble(random_parts()))
@@ -185,6 +187,18 @@ def test_a_voice_travels_once_until_it_is_forgotten(monkeypatch: pytest.MonkeyPa
             brought.clear()
             await asyncio.gather(*(say(voice) for voice in (large, large, voices[0])))
             assert brought == [True, True, False]  # too large to be kept
+            brought.clear()
+            with monkeypatch.context() as idle:
+                idle.setattr(mirror, "IDLE_SECONDS", 0.0)
+                while len(engine._sent._known):
+                    await asyncio.sleep(0.01)
+            with monkeypatch.context() as careless:
+                careless.setattr(engine._sent, "bytes_for", lambda _: None)
+                with pytest.raises(VoiceError, match="forgotten"):  # by the worker, too
+                    await say(voices[0])
+            brought.clear()
+            await say(voices[0])
+            assert brought == [True]
             brought.clear()
             os.kill(engine.pid, signal.SIGKILL)
             while engine.stats().ready:

@@ -140,3 +140,22 @@ def test_the_order_of_messages(server: Running) -> None:
         twin.name = "a"
         twin.end()
         assert twin.is_over(twin.hear().last)
+
+
+def test_a_whole_text_is_interrupted_too(server: Running) -> None:
+    """A language model writes faster than anybody speaks."""
+    server.behave(held=True)
+    with dialed(server, DashScope) as twin:
+        twin.cancel()  # of a task that is over, which is no mistake
+        twin.start()
+        twin.text("A long story.")
+        twin.end()
+        twin.hear_audio()
+        twin.cancel()
+        heard = twin.hear()
+        assert twin.is_over(heard.last)
+        assert server.engine.made == 1
+        twin.cancel()
+        twin.name = "b"
+        server.engine.held = False
+        assert not twin.error(twin.say().last)

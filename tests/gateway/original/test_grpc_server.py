@@ -92,7 +92,7 @@ class Client:
 
 @contextmanager
 def listening(keys: Sequence[str] = (), max_conc: int = 4) -> Iterator[Client]:
-    with serving(settings=Settings(max_idle_seconds=1)) as server:
+    with serving(settings=Settings(max_idle_seconds=1), keys=keys) as server:
         door = grpc_server(server.app.state.context, KeyRing(keys), "127.0.0.1:0", max_conc)
         with opened(server, door) as port:
             yield Client(server, port)

@@ -11,6 +11,7 @@ import pytest
 
 from cosyserve.errors import InputError
 from cosyserve.gateway.doors import Doors
+from cosyserve.gateway.keys import KeyRing
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.listening import listen
 from cosyserve.gateway.serve import serve
@@ -51,7 +52,9 @@ def test_the_server_answers_on_both_ports_until_its_end(tmp_path: Path) -> None:
         engine, limits = SineEngine(), Limits.of(Settings())
         store = open_store(str(tmp_path))
         serving = asyncio.create_task(
-            serve(engine, store, "127.0.0.1", port, limits, ["k"], doors=Doors(metrics_port))
+            serve(
+                engine, store, "127.0.0.1", port, limits, KeyRing(["k"]), doors=Doors(metrics_port)
+            )
         )
         async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(retries=5)) as client:
             while True:

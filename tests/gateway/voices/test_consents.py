@@ -71,7 +71,7 @@ def test_no_voice_without_a_consent_that_exists(audio: openai.resources.Audio) -
     checked = f"Ada (cons_{32 * '0'})"
     with pytest.raises(openai.BadRequestError, match="the id of a consent alone"):
         audio.voices.create(audio_sample=RECORDING, consent=checked, name="eve")
-    with pytest.raises(openai.BadRequestError):
+    with pytest.raises(openai.BadRequestError, match="made from recordings"):
         audio.voices.create(type="prompt", prompt="deep", name="eve")
     noise = ("noise.wav", b"noise" * 100, "audio/wav")
     with pytest.raises(openai.BadRequestError):

@@ -209,7 +209,8 @@ def test_the_operator_says_which_voice_default_is(tmp_path: Path) -> None:
         shown = server.http.get(f"{VOICES}/default").json()
         assert (shown["shipped"], shown["prompt_seconds"]) == (False, 9 / 25)
         assert error(server.http.delete(f"{VOICES}/default"), 409)["code"] == "voice_is_shipped"
-        assert server.http.delete(f"{VOICES}/ann").status_code == 200
+        assert error(server.http.delete(f"{VOICES}/ann"), 409)["code"] == "voice_is_default"
+        store.remove("ann")  # by somebody else
         assert server.say().status_code == 200  # it was read at the start
     for name, complaint in (
         ("carl", "'carl': there is no such voice; known: "),
@@ -267,3 +268,33 @@ def test_a_store_that_hangs_holds_up_nobody_else(server: Running) -> None:
             asyncio.run(story())
         finally:
             comes_back.set()
+
+
+@pytest.mark.parametrize("form", ["{}", "data:audio/wav;base64,{}"])
+def test_a_voice_in_json(server: Running, form: str) -> None:
+    recording = form.format(base64.b64encode(RECORDING).decode())
+    body = {"name": "Ada L.", "audio_sample": recording, "ref_text": "Hum.", "language": None}
+    refused = server.http.post(VOICES, json=body)
+    assert error(refused, 400)["param"] == "consent"
+    born = server.http.post(VOICES, json=body | {"consent": "Ada agreed.", "type": "audio_sample"})
+    assert born.status_code == 201, born.text
+    assert (born.json()["id"], born.json()["prompt_text"]) == ("Ada-L.", "Hum.")
+    assert server.say(voice="Ada-L.").status_code == 200
+    assert server.http.delete(f"{VOICES}/Ada-L.").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"audio_sample": "no base64!"}, "audio_sample"),
+        ({"audio_sample": 5}, "audio_sample"),
+        ({}, "file"),
+        ({"type": "prompt", "prompt": "A deep voice."}, "type"),
+    ],
+)
+def test_json_that_is_no_voice(server: Running, body: dict[str, Any], param: str) -> None:
+    asked = {"name": "ada", "consent": "Ada agreed."} | body
+    assert error(server.http.post(VOICES, json=asked), 400)["param"] == param
+    for nonsense in (b"[]", b"5", b"{"):
+        headers = {"Content-Type": "application/json"}
+        error(server.http.post(VOICES, content=nonsense, headers=headers), 400)

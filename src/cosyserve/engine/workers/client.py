@@ -34,6 +34,7 @@ from cosyserve.engine.workers.messages import (
     Embedded,
     EmbedRequest,
     End,
+    Forget,
     FromWorker,
     NotStarted,
     Open,
@@ -50,6 +51,7 @@ from cosyserve.errors import CheckpointError, WorkerError
 from cosyserve.voices.mirror import SentVoices
 
 READ_AHEAD = 1 << 20  # bytes: half of ten seconds of speech
+FORGET_SECONDS = 60.0  # between two looks for voices that nobody uses
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a start, by starts that failed in a row
 
 Reply = AudioChunk | Voice | Exception
@@ -182,10 +184,12 @@ class WorkerEngine:
         lived = False
         try:
             async with self.connected() as (reader, self._writer):
+                forgetting = asyncio.create_task(self._forget())
                 try:
                     while True:
                         self._take(from_worker.decode(await next_body(reader)))
                 finally:  # those who listen are told before the worker is cleared away
+                    forgetting.cancel()
                     lived = self.ready
                     self._past = replace(self.stats().totals, restarts=self._past.restarts + 1)
                     self._stats = EngineStats(ready=False, waiting=0, running=0)
@@ -198,6 +202,14 @@ class WorkerEngine:
         except OSError as error:  # a node that fell silent is a timeout, no ConnectionError
             log.warning("%s died: %s", self.name, error)
         return lived
+
+    async def _forget(self) -> None:
+        """Voices that were removed are among those that nobody uses any more."""
+        while True:
+            await asyncio.sleep(FORGET_SECONDS)
+            if self.ready:
+                for key in self._sent.forget_idle():
+                    self._send(Forget(key))
 
     @property
     def name(self) -> str:

@@ -75,6 +75,12 @@ class EmbedRequest(msgspec.Struct, tag=True):
     recording: Recording
 
 
+class Forget(msgspec.Struct, tag=True):
+    """A voice that nobody used for a while; it may have been removed."""
+
+    voice_key: str
+
+
 class Ready(msgspec.Struct, tag=True):
     """The worker can speak."""
 
@@ -126,7 +132,7 @@ class Stats(msgspec.Struct, tag=True):
     stats: EngineStats
 
 
-ToWorker = Open | Push | End | Cancel | EmbedRequest
+ToWorker = Open | Push | End | Cancel | EmbedRequest | Forget
 FromWorker = Ready | NotStarted | Chunk | Failed | Embedded | Stats
 Message = TypeVar("Message")
 

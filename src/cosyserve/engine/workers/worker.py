@@ -42,6 +42,7 @@ from cosyserve.engine.workers.messages import (
     EmbedRequest,
     End,
     Failed,
+    Forget,
     FromWorker,
     NotStarted,
     Open,
@@ -117,6 +118,8 @@ class Worker:
             self._enrol(message)
         elif isinstance(message, Open):
             self._open(message)
+        elif isinstance(message, Forget):
+            self._voices.forget(message.voice_key)
         elif enrolment := self._enrolments.pop(message.id, None):
             enrolment.cancel()  # unless it runs already
         elif ticket := self._tickets.get(message.id):

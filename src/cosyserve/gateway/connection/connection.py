@@ -29,8 +29,8 @@ class Connection(ABC):
     path = ""  # of all utterances, where clients ask at many
     share = 1.0  # of all connections that may be open, how many may be of this kind
 
-    def __init__(self, context: ConnectionContext, record: Record, key: int | None) -> None:
-        """`record` is that of the connection, `key` the number of the client's key."""
+    def __init__(self, context: ConnectionContext, record: Record, key: str | None) -> None:
+        """`record` is that of the connection, `key` the name of the client's key."""
         self._context = context
         self._record = record
         self._key = key

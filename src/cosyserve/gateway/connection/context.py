@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cosyserve.contracts import Engine
 from cosyserve.gateway.connection.connections import Connections
 from cosyserve.gateway.limits import Gate, Limits
+from cosyserve.gateway.rates import Rates
 from cosyserve.gateway.speech.interpreter import Interpreter
 from cosyserve.gateway.telemetry.metrics import Metrics
 from cosyserve.gateway.telemetry.trace import Ledger
@@ -19,6 +20,7 @@ class ConnectionContext:
     interpreter: Interpreter
     limits: Limits
     gate: Gate
+    rates: Rates
     ledger: Ledger
     metrics: Metrics
     connections: Connections

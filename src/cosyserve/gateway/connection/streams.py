@@ -150,7 +150,7 @@ class SpeechStream:
 
 
 class StreamsConnection(Connection):
-    def __init__(self, context: ConnectionContext, record: Record, key: int | None) -> None:
+    def __init__(self, context: ConnectionContext, record: Record, key: str | None) -> None:
         super().__init__(context, record, key)
         self._stream_of: dict[ConnectionUtterance, SpeechStream] = {}
         self.streams: dict[str, SpeechStream] = {}  # by their names, until they are over

@@ -6,8 +6,8 @@ Whatever ends it first decides how it ends.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 
 from cosyserve.audio.formats import output_rate
@@ -45,7 +45,7 @@ class ConnectionUtterance:
         fields: SpeechFields,
         text: str | TextBuffer,
         record: Record,
-        key: int | None,
+        key: str | None,
     ) -> None:
         self._context = context
         self._fields = fields
@@ -98,7 +98,7 @@ class ConnectionUtterance:
         if self._reason:
             raise self._reason
         try:
-            with self._context.gate.admit(self._key):
+            with self._context.gate.admit(self._key), self._rated():
                 async with asyncio.timeout(limits.seconds) as self._timeout:
                     await self._speak(send)
         except Exception as error:
@@ -110,6 +110,17 @@ class ConnectionUtterance:
             raise
         finally:
             self._timeout = None
+
+    @contextmanager
+    def _rated(self) -> Iterator[None]:
+        """Takes the text from what the client may ask for; one in pieces when all have come."""
+        rates, text = self._context.rates, self._text
+        rates.take(self._record, len(text) if isinstance(text, str) else 0)
+        try:
+            yield
+        finally:
+            if isinstance(text, TextBuffer):
+                rates.add(self._record, text.characters)
 
     async def _speak(self, send: Send) -> None:
         fields = self._fields
@@ -125,7 +136,7 @@ class ConnectionUtterance:
         framing = await asyncio.to_thread(
             open_framing, "audio", fields.response_format, fields.sample_rate
         )
-        request = await self._context.interpreter.request(fields, "", self._record.client)
+        request = await self._context.interpreter.request(fields, "", self._record)
         await deliver(
             StartedEvent(
                 request_id=self._record.request_id,
@@ -138,8 +149,11 @@ class ConnectionUtterance:
         else:  # only now: an utterance without text yet must not take a place in the engine
             request = replace(request, text=await self._text.begin())
             self._record.started = self._text.started or self._record.started
-        engine = self._context.interpreter.engine(fields.model)
-        self._speaking = Speaking(engine, request, framing, self._record, fields.max_new_tokens)
+        self._speaking = Speaking(
+            self._context.interpreter.engine(fields.model),
+            *(request, framing, self._record, fields.max_new_tokens),
+            trim=self._context.interpreter.trims(fields),
+        )
         async with aclosing(self._speaking.audio()) as audio:
             async for data in audio:
                 for begin in range(0, len(data), FRAME_BYTES):

@@ -158,22 +158,27 @@ class DashScopeConnection(DialectConnection):
         stream.push(payload.input.text)
 
     async def _go_on(self, task: Task) -> None:
-        stream = self.streams.get(task.header.task_id)
+        stream, given = self.streams.get(task.header.task_id), task.payload.input
+        if task.header.action == "finish-task" and given.directive == "cancel":
+            if stream:  # else it comes too late, which is no mistake
+                stream.clear()
+                stream.end()
+                await self.settle(stream)
+            return
         if stream is None or stream.ended:
             raise out_of_order(f"no such task is open: '{task.header.action}' follows 'run-task'")
-        given = task.payload.input
         stream.push(given.text)
         if given.flush:
             stream.flush()
         if task.header.action == "finish-task":
-            if given.directive == "cancel":
-                stream.clear()
             stream.end()
             await self.settle(stream)
 
     async def _fail(self, task_id: str, error: ErrorBody) -> None:
-        code = CODES.get(error.type, "InternalError")
-        await self._event(task_id, "task-failed", error_code=code, error_message=error.message)
+        told = told_error(error)
+        await self._event(
+            task_id, "task-failed", error_code=told["code"], error_message=told["message"]
+        )
 
     async def _result(self, task_id: str, kind: str, index: int) -> None:
         sentence = {"index": index, "words": []}
@@ -186,3 +191,8 @@ class DashScopeConnection(DialectConnection):
     ) -> None:
         told = {"task_id": task_id, "event": event, "attributes": {}, **header}
         await self.say({"header": told, "payload": payload or {}})
+
+
+def told_error(error: ErrorBody) -> dict[str, str]:
+    """An error in DashScope's words."""
+    return {"code": CODES.get(error.type, "InternalError"), "message": error.message}

@@ -85,8 +85,7 @@ class ElevenLabsConnection(DialectConnection):
         if self._key_ring:
             key = read_message.key
             sent = key.encode() if key is not None else bearer_key(read_message.authorization)
-            self._key = self._key_ring.number(sent)
-            self._record.client = f"key {self._key}"
+            self._key = self._record.client = self._key_ring.name(sent)
             self._key_ring = None
         self._context_id = read_message.context_id
         await self.take_text(read_message)

@@ -89,8 +89,7 @@ class Inference:
         with ExitStack() as admitted:
             try:
                 if self._keys:
-                    key = self._keys.number(_sent_key(call))
-                    record.client = f"key {key}"
+                    key = record.client = self._keys.name(_sent_key(call))
                 data = await self._receive(call)
                 admitted.enter_context(self._asked.admit(None))
                 fields, text = await self._read(data)

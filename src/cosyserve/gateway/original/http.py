@@ -29,9 +29,11 @@ def routes(context: ConnectionContext) -> APIRouter:
         record = request.state.record
         record.characters = len(tts_text)
         check_text(tts_text, context.limits, "tts_text")
-        speech_request = await context.interpreter.request(fields, tts_text, record.client)
+        context.rates.take(record, len(tts_text))
+        speech_request = await context.interpreter.request(fields, tts_text, record)
         framing = RawFraming(AudioFormat.PCM, None)
-        return SpeechResponse(context.engine, speech_request, framing, record)
+        trim = context.interpreter.trims(fields)
+        return SpeechResponse(context.engine, speech_request, framing, record, trim=trim)
 
     @router.api_route("/inference_sft", methods=METHODS)
     async def sft(request: Request, tts_text: Text, spk_id: Text) -> Response:

@@ -21,9 +21,11 @@ from cosyserve.gateway.errors import Refusal, invalid_value
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
+from cosyserve.gateway.rates import Rates
 from cosyserve.gateway.speech.framing import Usage
 from cosyserve.gateway.speech.response import SpeechResponse
 from cosyserve.gateway.speech.routes import check_text
+from cosyserve.gateway.telemetry.record import Record
 from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.voices.enroll import check_recording
@@ -74,11 +76,12 @@ def routes(
     learned: LearnedVoices,
     enrolment: Enrolment,
     limits: Limits,
+    rates: Rates,
     policy: Policy,
 ) -> APIRouter:
     router = APIRouter(tags=["kserve"])
 
-    async def speaker(engine: Engine, inputs: dict[InputName, list[Any]], client: str) -> Voice:
+    async def speaker(engine: Engine, inputs: dict[InputName, list[Any]], record: Record) -> Voice:
         model = engine.model
         if "reference_wav" not in inputs:
             return await known.speaker(_text(inputs, "voice_id") or DEFAULT, model)
@@ -87,7 +90,7 @@ def routes(
         check_recording(recording)
         return await learned.get(
             *(model.family, model.fingerprint, samples.tobytes(), text),
-            learn=lambda: enrolment.embed(engine, recording, client),
+            learn=lambda: enrolment.embed(engine, recording, record),
         )
 
     @router.post("/v2/models/{name}/infer", response_class=Response, responses=ANSWER)
@@ -101,9 +104,11 @@ def routes(
         text, record = _text(inputs, "target_text"), request.state.record
         record.characters = len(text)
         check_text(text, limits, "target_text")
-        voice = await speaker(engine, inputs, record.client)
+        rates.take(record, len(text))
+        voice = await speaker(engine, inputs, record)
         return SpeechResponse(
-            engine, SpeechRequest(text, voice, voice.mode), KServeFraming(name), record
+            *(engine, SpeechRequest(text, voice, voice.mode), KServeFraming(name), record),
+            trim=policy.trim_leading_silence,
         )
 
     return router

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from cosyserve.errors import OverloadError
 from cosyserve.gateway.errors import ErrorBody, Refusal
 from cosyserve.gateway.limits import Gate, Limits, shutting_down, took_too_long
+from cosyserve.gateway.rates import Rates
 from cosyserve.gateway.speech.body import SpeechBody
 from cosyserve.gateway.speech.dialects import translate
 from cosyserve.gateway.speech.framing import Usage, open_framing
@@ -70,6 +71,7 @@ class SpeechBatch:
         interpreter: Interpreter,
         limits: Limits,
         gate: Gate,
+        rates: Rates,
         ledger: Ledger,
         record: Record,
         shared: dict[str, Any],
@@ -78,13 +80,14 @@ class SpeechBatch:
         self._interpreter = interpreter
         self._limits = limits
         self._gate = gate
+        self._rates = rates
         self._ledger = ledger
         self._record = record
         self._shared = shared
         self._fetches = interpreter.fetches()
         self._bytes = 0  # of audio
 
-    async def run(self, items: list[dict[str, Any]], key: int | None) -> list[ItemResult]:
+    async def run(self, items: list[dict[str, Any]], key: str | None) -> list[ItemResult]:
         """One speaker is admitted with the batch; more only where the limits have room for them."""
         waiting = iter(list(enumerate(items)))
         results: list[ItemResult] = []
@@ -131,16 +134,18 @@ class SpeechBatch:
         body = SpeechBody.model_validate(self._shared | translate(fields))
         record.characters, record.consent = len(body.input), body.consent
         check_text(body.input, self._limits, "input")
+        self._rates.take(record, len(body.input))
         while True:
             framing = await asyncio.to_thread(
                 open_framing, "audio", body.response_format, body.sample_rate
             )
             try:
-                request = await self._interpreter.request(
-                    body, body.input, record.client, self._fetches
-                )
+                request = await self._interpreter.request(body, body.input, record, self._fetches)
                 engine = self._interpreter.engine(body.model)
-                speaking = Speaking(engine, request, framing, record, body.max_new_tokens)
+                speaking = Speaking(
+                    *(engine, request, framing, record, body.max_new_tokens),
+                    trim=self._interpreter.trims(body),
+                )
                 pieces = await self._hear(speaking)
                 break
             except OverloadError as full:  # who asks for many at once has time
@@ -173,7 +178,9 @@ class SpeechBatch:
             raise
 
 
-def routes(interpreter: Interpreter, limits: Limits, gate: Gate, ledger: Ledger) -> APIRouter:
+def routes(
+    interpreter: Interpreter, limits: Limits, gate: Gate, rates: Rates, ledger: Ledger
+) -> APIRouter:
     router = APIRouter(tags=["speech"])
 
     @router.post(PATH, response_model=BatchResult)
@@ -182,7 +189,7 @@ def routes(interpreter: Interpreter, limits: Limits, gate: Gate, ledger: Ledger)
         shared, record = translate(body.model_extra or {}), request.state.record
         texts = [item.get("input") or shared.get("input") for item in body.items]
         _check_length(texts, INPUTS * limits.input_characters)
-        batch = SpeechBatch(interpreter, limits, gate, ledger, record, shared)
+        batch = SpeechBatch(interpreter, limits, gate, rates, ledger, record, shared)
         results = await batch.run(body.items, getattr(request.state, "key", None))
         succeeded = sum(result.status == "success" for result in results)
         result = BatchResult(

@@ -11,7 +11,12 @@ from typing import Any
 
 from cosyserve.gateway.errors import invalid_value
 
-NAMES = {"speaker": "voice", "ref_audio": "reference_audio", "ref_text": "reference_text"}
+NAMES = {
+    "speaker": "voice",
+    "ref_audio": "reference_audio",
+    "ref_text": "reference_text",
+    "suppress_bootstrap_silence": "trim_leading_silence",
+}
 LANGUAGES = {
     "auto": "",
     "chinese": "zh",
@@ -63,7 +68,6 @@ IGNORED = frozenset(
         "return_timestamps",
         "stage_params",
         "stream_codec_output",
-        "suppress_bootstrap_silence",
         "token_count",
         "user",
         "volume_multiplier",

@@ -14,6 +14,7 @@ from cosyserve.gateway.speech.body import AudioSource, AudioURL, SpeechFields
 from cosyserve.gateway.speech.dialects import labels
 from cosyserve.gateway.speech.remote_audio import Fetches
 from cosyserve.gateway.telemetry.metrics import Metrics
+from cosyserve.gateway.telemetry.record import Record
 from cosyserve.gateway.voices.consents import Consents
 from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
@@ -47,6 +48,11 @@ class Interpreter:
         """The engine of the model that a client names."""
         return self._models.named(model, self._policy)
 
+    def trims(self, fields: SpeechFields) -> bool:
+        """Whether silence before the speech is left out."""
+        asked = fields.trim_leading_silence
+        return self._policy.trim_leading_silence if asked is None else asked
+
     def fetches(self) -> Fetches:
         """For several requests that may name the same recording."""
         return Fetches(self._max_recording_bytes)
@@ -55,15 +61,14 @@ class Interpreter:
         self,
         fields: SpeechFields,
         text: str | AsyncIterator[str],
-        client: str,
+        record: Record,
         fetches: Fetches | None = None,
     ) -> SpeechRequest:
-        """`client` is who asks, as `Record` has it."""
         self._pass_over(fields.model_extra or {})
         engine = self.engine(fields.model)
         _check_task(fields)
         mode = _asked_mode(fields)
-        voice = await self._speaker(engine, fields, mode, client, fetches or self.fetches())
+        voice = await self._speaker(engine, fields, mode, record, fetches or self.fetches())
         return SpeechRequest(
             text=text,
             voice=voice,
@@ -88,24 +93,24 @@ class Interpreter:
         engine: Engine,
         fields: SpeechFields,
         mode: Mode | None,
-        client: str,
+        record: Record,
         fetches: Fetches,
     ) -> Voice:
         source, text = _reference(fields)
         if source is not None:
             consent = await self._consents.statement(fields.consent)
             self._learned.check_consent(consent)
-            data = await self._recording(source, fetches)
-            return await self._learned_voice(engine, data, client, text, consent)
+            data = await self.recording(source, "ref_audio", fetches)
+            return await self._learned_voice(engine, data, record, text, consent)
         if not is_mix(fields.voice):
-            return await self._known_voice(engine, fields.voice, client)
+            return await self._known_voice(engine, fields.voice, record)
         parts = [
-            (await self._known_voice(engine, name, client), weight)
+            (await self._known_voice(engine, name, record), weight)
             for name, weight in read_mix(fields.voice)
         ]
         return mix(parts, embeddings_alone=mode is Mode.PRESET)
 
-    async def _known_voice(self, engine: Engine, name: str, client: str) -> Voice:
+    async def _known_voice(self, engine: Engine, name: str, record: Record) -> Voice:
         """The voice of a name; learned anew if another family's has kept its recording."""
         voice, model = await self._known.speaker(name, engine.model), engine.model
         recording = recording_of(voice)
@@ -113,32 +118,35 @@ class Interpreter:
             return voice
         return await self._learned.get(
             *(model.family, model.fingerprint, voice.content_hash),
-            learn=lambda: self._enrolment.embed(engine, recording, client),
+            learn=lambda: self._enrolment.embed(engine, recording, record),
             consent=voice.consent,
         )
 
     async def _learned_voice(
-        self, engine: Engine, data: bytes, client: str, text: str, consent: str
+        self, engine: Engine, data: bytes, record: Record, text: str, consent: str
     ) -> Voice:
         model = engine.model
         return await self._learned.get(
             *(model.family, model.fingerprint, data, text),
-            learn=lambda: self._enrolment.learn(engine, data, client, text=text, consent=consent),
+            learn=lambda: self._enrolment.learn(engine, data, record, text=text, consent=consent),
             consent=consent,
         )
 
-    async def _recording(self, source: AudioSource, fetches: Fetches) -> bytes:
+    async def recording(
+        self, source: AudioSource, param: str, fetches: Fetches | None = None
+    ) -> bytes:
+        """The bytes of a recording; `param` is the field that it came in."""
         if not isinstance(source, AudioURL):
             return source
         if not self._policy.reference_urls:
             raise Refusal(
                 400,
-                "ref_audio: this server fetches no URL (COSYSERVE_REFERENCE_URLS): send the "
+                f"{param}: this server fetches no URL (COSYSERVE_REFERENCE_URLS): send the "
                 "recording as base64 or as a data: URL",
                 "invalid_value",
-                param="ref_audio",
+                param=param,
             )
-        return await fetches.get(source.url)
+        return await (fetches or self.fetches()).get(source.url)
 
 
 def _reference(fields: SpeechFields) -> tuple[AudioSource | None, str]:

@@ -22,16 +22,16 @@ class Outcomes:
     """Those of the newest streams, each for the key that asked for it alone."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[int | None, str], Outcome] = OrderedDict()
+        self._kept: OrderedDict[tuple[str | None, str], Outcome] = OrderedDict()
 
-    def keep(self, key: int | None, outcome: Outcome) -> None:
-        """`key` is the number of the client's key, None without keys."""
+    def keep(self, key: str | None, outcome: Outcome) -> None:
+        """`key` is the name of the client's key, None without keys."""
         self._kept[key, outcome.request_id] = outcome
         self._kept.move_to_end((key, outcome.request_id))
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
 
-    def get(self, key: int | None, request_id: str) -> Outcome:
+    def get(self, key: str | None, request_id: str) -> Outcome:
         outcome = self._kept.get((key, request_id))
         if outcome is None:
             message = f"no stream with the id '{request_id:.80}' has ended lately"

@@ -30,11 +30,13 @@ class SpeechResponse(Response):
         record: Record,
         max_tokens: int | None = None,
         ended: Callable[[str, Usage], None] | None = None,
+        *,
+        trim: bool = False,
     ) -> None:
         """`ended` is told the finish reason and the usage of a response that has begun."""
         super().__init__(media_type=framing.media_type)
         del self.headers["content-length"]
-        self._speaking = Speaking(engine, request, framing, record, max_tokens)
+        self._speaking = Speaking(engine, request, framing, record, max_tokens, trim=trim)
         self._framing = framing
         self._record = record
         self._ended = ended

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from cosyserve.audio import MEDIA_TYPES
 from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.limits import Limits
+from cosyserve.gateway.rates import Rates
 from cosyserve.gateway.speech.body import OPENAPI_BODY, SpeechBody, StreamFormat, read_speech
 from cosyserve.gateway.speech.framing import Usage, open_framing
 from cosyserve.gateway.speech.interpreter import Interpreter
@@ -24,7 +25,7 @@ SPEECH: dict[int | str, dict[str, object]] = {
 }
 
 
-def routes(interpreter: Interpreter, limits: Limits) -> APIRouter:
+def routes(interpreter: Interpreter, limits: Limits, rates: Rates) -> APIRouter:
     router = APIRouter(tags=["speech"])
     outcomes = Outcomes()
 
@@ -40,18 +41,22 @@ def routes(interpreter: Interpreter, limits: Limits) -> APIRouter:
         record = request.state.record
         record.characters, record.consent = len(body.input), body.consent
         check_text(body.input, limits, "input")
+        rates.take(record, len(body.input))
         framing = await asyncio.to_thread(
             open_framing, _stream_format(body, request), body.response_format, body.sample_rate
         )
-        speech_request = await interpreter.request(body, body.input, record.client)
+        speech_request = await interpreter.request(body, body.input, record)
         key = getattr(request.state, "key", None)
 
         def ended(finish: str, usage: Usage) -> None:
             outcome = Outcome(request_id=record.request_id, finish_reason=finish, usage=usage)
             outcomes.keep(key, outcome)
 
-        engine = interpreter.engine(body.model)
-        return SpeechResponse(engine, speech_request, framing, record, body.max_new_tokens, ended)
+        return SpeechResponse(
+            interpreter.engine(body.model),
+            *(speech_request, framing, record, body.max_new_tokens, ended),
+            trim=interpreter.trims(body),
+        )
 
     @router.get("/v1/audio/speech/{request_id}")
     async def speech_outcome(request_id: str, request: Request) -> Outcome:

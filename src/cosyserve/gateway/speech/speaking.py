@@ -8,9 +8,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 
+from cosyserve.audio.silence import Onset, SilenceTrim
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Engine, SpeechRequest
 from cosyserve.errors import AudioError, CosyError, WorkerError
 from cosyserve.gateway.speech.framing import Framing, Usage
+from cosyserve.gateway.telemetry import audit
 from cosyserve.gateway.telemetry.record import Record
 
 
@@ -22,27 +24,34 @@ class Speaking:
         framing: Framing,
         record: Record,
         max_tokens: int | None = None,
+        *,
+        trim: bool = False,
     ) -> None:
-        """`max_tokens`: of speech, after which it ends with the reason `length`."""
+        """`max_tokens`: of speech, after which it ends with the reason `length`; `trim`: silence
+        before it is left out."""
         self._engine = engine
         self._max_tokens = max_tokens
         self._request = request
         self._framing = framing
         self._record = record
         self._underruns = Underruns()
+        self._trim = SilenceTrim() if trim else None
+        self._onset = Onset()
         record.model = engine.model.name
+        if all(request.voice is not own for own in engine.model.voices.values()):
+            audit.note("voice.spoken", record, request.voice)
 
     async def audio(self) -> AsyncGenerator[bytes, None]:
         """Bytes as they are made; the engine is asked for a chunk only when the last was taken."""
         started = time.perf_counter()
         async with aclosing(self._engine.open(self._request)) as chunks:
             async for made in chunks:
-                chunk = self._cut(made)
+                chunk = self._trimmed(self._cut(made))
                 self._take(chunk)
-                data = await asyncio.to_thread(self._encode, chunk)
-                if self._record.first_audio is None:
-                    self._record.first_audio = time.perf_counter() - self._record.started
-                yield data
+                if len(chunk.samples) or chunk.final:
+                    data = await asyncio.to_thread(self._encode, chunk)
+                    self._note_first(chunk, time.perf_counter() - self._record.started)
+                    yield data
                 if chunk.final:
                     break
         if not self._record.finish:
@@ -70,6 +79,23 @@ class Speaking:
         samples = chunk.samples[: len(chunk.samples) * left // chunk.tokens]
         return replace(chunk, samples=samples, tokens=left, finish="length")
 
+    def _trimmed(self, chunk: AudioChunk) -> AudioChunk:
+        if self._trim is None:
+            return chunk
+        return replace(chunk, samples=self._trim.push(chunk.samples, last=chunk.final))
+
+    def _note_first(self, chunk: AudioChunk, seconds: float) -> None:
+        """The audio that is sent now, so long after the request, may be the first to be heard."""
+        record = self._record
+        if record.first_audio is None:
+            record.first_audio = seconds
+        if record.first_audible is None:
+            self._onset.push(chunk.samples)
+            if self._onset.at is not None:
+                record.first_audible = max(
+                    seconds, record.first_audio + self._onset.at / SAMPLE_RATE
+                )
+
     def _take(self, chunk: AudioChunk) -> None:
         if chunk.finish in ("error", "cancelled"):
             raise WorkerError(f"the speech was not finished: {chunk.finish}")
@@ -77,7 +103,8 @@ class Speaking:
         self._record.tokens += chunk.tokens
         self._record.text_tokens += chunk.text_tokens
         seconds, now = len(chunk.samples) / SAMPLE_RATE, time.perf_counter()
-        self._underruns.take(seconds, now)
+        if seconds:
+            self._underruns.take(seconds, now)
         self._record.take_chunk(chunk.timeline, now)
         self._record.audio_seconds += seconds
         self._record.underruns = self._underruns.count

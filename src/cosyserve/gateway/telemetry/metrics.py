@@ -35,6 +35,12 @@ class Metrics(Collector):
             buckets=LATENCY,
             registry=registry,
         )
+        self._first_audible = Histogram(
+            "cosyserve_first_audible_seconds",
+            "The same, to the first audio that is no silence, for a listener who plays at once.",
+            buckets=LATENCY,
+            registry=registry,
+        )
         self._queue = Histogram(
             "cosyserve_queue_seconds",
             "What requests waited for a slot once their text was planned.",
@@ -105,6 +111,8 @@ class Metrics(Collector):
         if record.first_audio is None:
             return
         self._first_audio.observe(record.first_audio)
+        if record.first_audible is not None:
+            self._first_audible.observe(record.first_audible)
         self._audio.inc(record.audio_seconds)
         self._underruns.inc(record.underruns)
         self._silence.observe(record.underrun_seconds)

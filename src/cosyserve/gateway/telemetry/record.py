@@ -21,7 +21,7 @@ class Record:
     method: str
     path: str
     body_pending: bool = False  # some of the request was not read yet
-    client: str = ""  # who asks: a key, by its number, or an address
+    client: str = ""  # who asks: a key, by its name, or an address
     started: float = field(default_factory=time.perf_counter)
     status: int = 0
     answered: bool = False  # completely
@@ -30,6 +30,7 @@ class Record:
     characters: int = 0
     consent: str = ""  # to the use of the voice in the request's own recording
     first_audio: float | None = None  # seconds after `started`
+    first_audible: float | None = None  # the same, for who plays it: without the silence before it
     speaking_seconds: float | None = None  # from the engine's start to its last chunk
     audio_seconds: float = 0.0
     underruns: int = 0
@@ -49,6 +50,7 @@ class Record:
     encode_seconds: float = 0.0
     traceparent: str = ""  # what the client says of its trace
     trace_id: str = ""  # of the span that was made of this
+    headers: dict[str, str] = field(default_factory=dict)  # of the answer, whatever it is
 
     def part(self, number: int, method: str, path: str) -> Record:
         """The record of one of the things that this request asks for."""
@@ -80,6 +82,7 @@ class Record:
             "path": self.path,
             "status": self.status,
             "seconds": round(seconds, 4),
+            "client": self.client,
         }
         if self.error:
             facts["error"] = self.error
@@ -89,6 +92,8 @@ class Record:
             facts["consent"] = self.consent
         if self.first_audio is not None:
             facts["first_audio_ms"] = round(1000 * self.first_audio, 1)
+            if self.first_audible is not None:
+                facts["first_audible_ms"] = round(1000 * self.first_audible, 1)
             facts["audio_s"] = round(self.audio_seconds, 3)
             facts["underruns"] = self.underruns
             facts["finish"] = self.finish

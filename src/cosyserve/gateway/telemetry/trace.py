@@ -79,6 +79,7 @@ class Trace:
                 record.status = message.get("status", SWITCHED)
                 answered = MutableHeaders(scope=message)
                 answered["x-request-id"] = record.request_id
+                answered.update(record.headers)
                 if record.body_pending:  # whatever still comes is not the next request
                     answered["connection"] = "close"
             elif message["type"] == "websocket.close":

@@ -57,7 +57,7 @@ def routes(consents: Consents, enrolment: Enrolment) -> APIRouter:
     ) -> ConsentEntry:
         """Keeps the recording of somebody who agrees."""
         data = await recording.read()
-        await enrolment.decode(data, request.state.record.client)
+        await enrolment.decode(data, request.state.record)
         return ConsentEntry.of(await consents.add(name, language, data))
 
     @router.get("")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from cosyserve.audio import Audio
 from cosyserve.contracts import Engine, Recording, Voice
+from cosyserve.gateway.telemetry import audit
+from cosyserve.gateway.telemetry.record import Record
 from cosyserve.gateway.voices.decoding import Decoder
 from cosyserve.gateway.voices.turns import Turns
 
@@ -16,21 +18,21 @@ WAITING_PER_CLIENT = 16
 
 
 class Enrolment:
-    """`client` is who asks, as `Record` has it."""
+    """`record` is that of the request, whose client waits for its turn."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
         self._turns = Turns(AT_ONCE, WAITING, WAITING_PER_CLIENT)
 
-    async def decode(self, data: bytes, client: str) -> Audio:
-        async with self._turns.take(client):
+    async def decode(self, data: bytes, record: Record) -> Audio:
+        async with self._turns.take(record.client):
             return await self._decoder.decode(data)
 
     async def learn(
         self,
         engine: Engine,
         data: bytes,
-        client: str,
+        record: Record,
         *,
         text: str,
         name: str = "",
@@ -38,12 +40,15 @@ class Enrolment:
         consent: str = "",
     ) -> Voice:
         """The voice of a file's recording, in which the text is said."""
-        async with self._turns.take(client):
+        async with self._turns.take(record.client):
             audio = await self._decoder.decode(data)
-            return await engine.embed(
-                Recording(audio.samples, audio.rate, text, name, language, consent)
-            )
+            recording = Recording(audio.samples, audio.rate, text, name, language, consent)
+            voice = await engine.embed(recording)
+        audit.note("voice.learned", record, voice)
+        return voice
 
-    async def embed(self, engine: Engine, recording: Recording, client: str) -> Voice:
-        async with self._turns.take(client):
-            return await engine.embed(recording)
+    async def embed(self, engine: Engine, recording: Recording, record: Record) -> Voice:
+        async with self._turns.take(record.client):
+            voice = await engine.embed(recording)
+        audit.note("voice.learned", record, voice)
+        return voice

@@ -73,6 +73,11 @@ class KnownVoices:
             raise _taken(name)  # by somebody who was quicker
 
     async def remove(self, name: str) -> None:
+        if self._library.is_default(name):
+            message = (
+                f"voice '{name}' is this server's default: choose another with --default-voice"
+            )
+            raise Refusal(409, message, "voice_is_default")
         try:
             await self._threads.run(self._library.store.remove, name)
         except MissingVoiceError as error:

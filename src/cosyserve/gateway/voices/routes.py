@@ -6,27 +6,24 @@ import asyncio
 import re
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Form, Request, Response, UploadFile
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from cosyserve.contracts import TOKENS_PER_SECOND, Voice, VoiceFormat
-from cosyserve.gateway.errors import invalid_value
-from cosyserve.gateway.limits import MAX_TEXT
 from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
+from cosyserve.gateway.telemetry import audit
+from cosyserve.gateway.voices.body import OPENAPI_BODY, read_voice
 from cosyserve.gateway.voices.consents import Consents
 from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.voices.file import from_bytes, to_bytes
 from cosyserve.voices.fits import check_fits
 
-Line = Annotated[str, Form(max_length=MAX_TEXT)]
-SAMPLE = "audio_sample"
 NOT_IN_IDS = re.compile(r"[^\w.-]+")  # of voices whose client reads the id from the answer
-RequiredLine = Annotated[str, Form(min_length=1, max_length=MAX_TEXT, pattern=r"\S")]
 
 
 class VoiceEntry(BaseModel):
@@ -103,42 +100,35 @@ def routes(
             voices=[VoiceName(id=name, name=name) for name in names],
         )
 
-    @router.post("", status_code=201)
-    async def add_voice(
-        request: Request,
-        name: Annotated[str, Form(max_length=MAX_TEXT)],
-        consent: RequiredLine,
-        file: UploadFile | None = None,
-        audio_sample: UploadFile | None = None,
-        text: Line = "",
-        ref_text: Line = "",
-        language: Annotated[str, Form(max_length=32)] = "",
-        type: Annotated[str, Form(max_length=32)] = SAMPLE,
-        model: Annotated[str, Form(max_length=200)] = "",
-    ) -> VoiceDetails:
+    @router.post("", status_code=201, openapi_extra=OPENAPI_BODY)
+    async def add_voice(request: Request) -> VoiceDetails:
         """Learns a voice from a recording, or keeps a voice file.
 
         The recording is `file`, or `audio_sample` as OpenAI calls it; what is said in it `text`, or
         `ref_text`. A consent may be the id of one that was uploaded before. `model` is the one that
         learns the voice, if there are several.
         """
-        upload, text = _one_upload(file, audio_sample, type), text or ref_text
-        engine = models.named(model, policy)
-        id = name if file else NOT_IN_IDS.sub("-", name)
+        body, record = await read_voice(request), request.state.record
+        engine = models.named(body.model, policy)
+        id = body.name if body.file is not None else NOT_IN_IDS.sub("-", body.name)
         await voices.check_free(id)
-        consent = await consents.statement(consent)
-        data = await upload.read()
+        consent = await consents.statement(body.consent)
+        name, data = body.name, body.upload
         if _is_voice_file(data):
             learned = await asyncio.to_thread(from_bytes, data, "the voice file")
             voice = replace(learned, name=name, consent=consent)
-            speaker = (engine if model else models.of_family(voice.family)).model
+            speaker = (engine if body.model else models.of_family(voice.family)).model
             check_fits(voice, VoiceFormat(speaker.family, speaker.fingerprint))
         else:
-            client = request.state.record.client
             voice = await enrolment.learn(
-                engine, data, client, text=text, name=name, language=language, consent=consent
+                *(engine, data, record),
+                text=body.text or body.ref_text,
+                name=name,
+                language=body.language,
+                consent=consent,
             )
         await voices.add(id, voice)
+        audit.note("voice.stored", record, voice, id=id)
         return details(id, voice)
 
     @router.get("/{name}")
@@ -156,8 +146,10 @@ def routes(
         )
 
     @router.delete("/{name}")
-    async def remove_voice(name: str) -> VoiceDeleted:
+    async def remove_voice(name: str, request: Request) -> VoiceDeleted:
+        """From now on nobody can name it; memories forget it when it was not used for a while."""
         await voices.remove(name)
+        audit.note("voice.removed", request.state.record, id=name)
         return VoiceDeleted(id=name)
 
     return router
@@ -166,16 +158,6 @@ def routes(
 VOICE_FILE: dict[int | str, dict[str, object]] = {
     200: {"content": {"application/octet-stream": {}}, "description": "A safetensors file."}
 }
-
-
-def _one_upload(file: UploadFile | None, audio_sample: UploadFile | None, type: str) -> UploadFile:
-    if type != SAMPLE:
-        raise invalid_value(f"voices are made from recordings: '{SAMPLE}'", ["type"])
-    if (file is None) == (audio_sample is None):
-        raise invalid_value("send one recording, as file or audio_sample", ["file"])
-    upload = file or audio_sample
-    assert upload
-    return upload
 
 
 def _seconds(created: str) -> int:

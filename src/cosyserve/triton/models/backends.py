@@ -28,7 +28,7 @@ from cosyserve.triton.client import TritonClient
 from cosyserve.triton.models.base import Array, Outputs
 from cosyserve.triton.models.errors import check
 from cosyserve.triton.vocabulary import TritonVocabulary
-from cosyserve.voices.lru import ByteLRU
+from cosyserve.voices.lru import IDLE_SECONDS, ByteLRU
 from cosyserve.voices.mirror import voice_bytes, voice_key
 
 LM = "tensorrt_llm"
@@ -159,7 +159,7 @@ class TritonToken2Wav:
         self.model = model
         self.vocabulary = vocabulary
         self.lookahead = lookahead
-        self._voice_files: ByteLRU[bytes] = ByteLRU(cache_bytes)
+        self._voice_files: ByteLRU[bytes] = ByteLRU(cache_bytes, IDLE_SECONDS)
 
     def begin(
         self, voice: Voice, *, with_prompt: bool, seed: int, speed: float, stream: bool

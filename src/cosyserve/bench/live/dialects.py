@@ -1,0 +1,228 @@
+"""The messages of services that take text in pieces, as their clients send and read them.
+
+All of them ask for 16-bit samples at 24 kHz.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from cosyserve.contracts import SAMPLE_RATE
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a message of a server says."""
+
+    audio: bytes = b""
+    over: bool = False  # the text is spoken, or was cancelled
+    error: str = ""
+
+
+NOTHING = Heard()
+
+
+class Dialect(ABC):
+    """A turn is a text with a name of its own. Messages are JSON; audio may also be bare."""
+
+    over_by_cancel = ""  # the type of the event that answers a cancel, where it is always answered
+
+    @abstractmethod
+    def path(self, voice: str) -> str: ...
+
+    def headers(self, key: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {key}"}
+
+    @abstractmethod
+    def begin(self, turn: str, voice: str, model: str) -> list[Event]: ...
+
+    @abstractmethod
+    def text(self, turn: str, piece: str) -> Event: ...
+
+    @abstractmethod
+    def end(self, turn: str) -> list[Event]: ...
+
+    @abstractmethod
+    def cancel(self, turn: str) -> Event: ...
+
+    @abstractmethod
+    def hear_event(self, event: Event) -> Heard: ...
+
+    def turn_of(self, event: Event) -> str | None:
+        """The turn that an event is about; None: it doesn't say."""
+        return None
+
+    def hear(self, message: str | bytes, turn: str, *, cancelled: bool) -> Heard:
+        """What a message says of this turn, which may have been cancelled."""
+        if isinstance(message, bytes):
+            return Heard(audio=message)
+        event = json.loads(message)
+        if self.turn_of(event) not in (None, turn):
+            return NOTHING  # of a cancel that came too late
+        heard = self.hear_event(event)
+        if heard.over and cancelled and self.over_by_cancel not in ("", event.get("type")):
+            return NOTHING
+        return heard
+
+
+class Ours(Dialect):
+    def path(self, voice: str) -> str:
+        return "/v1/audio/speech/stream"
+
+    def begin(self, turn: str, voice: str, model: str) -> list[Event]:
+        return [{"type": "start", "model": model, "voice": voice, "response_format": "pcm"}]
+
+    def text(self, turn: str, piece: str) -> Event:
+        return {"type": "text", "text": piece}
+
+    def end(self, turn: str) -> list[Event]:
+        return [{"type": "end"}]
+
+    def cancel(self, turn: str) -> Event:
+        return {"type": "cancel"}
+
+    def hear_event(self, event: Event) -> Heard:
+        error = event["error"]["message"] if event["type"] == "error" else ""
+        return Heard(over=event["type"] == "done", error=error)
+
+
+class DashScope(Dialect):
+    def path(self, voice: str) -> str:
+        return "/api-ws/v1/inference"
+
+    def begin(self, turn: str, voice: str, model: str) -> list[Event]:
+        asked = {"voice": voice, "format": "pcm", "sample_rate": SAMPLE_RATE}
+        return [self._act("run-task", turn, model=model, parameters=asked)]
+
+    def text(self, turn: str, piece: str) -> Event:
+        return self._act("continue-task", turn, input={"text": piece})
+
+    def end(self, turn: str) -> list[Event]:
+        return [self._act("finish-task", turn)]
+
+    def cancel(self, turn: str) -> Event:
+        return self._act("finish-task", turn, input={"directive": "cancel"})
+
+    def turn_of(self, event: Event) -> str | None:
+        return str(event["header"]["task_id"])
+
+    def hear_event(self, event: Event) -> Heard:
+        header = event["header"]
+        over = header["event"] == "task-finished"
+        return Heard(over=over, error=header.get("error_message", ""))
+
+    def _act(self, action: str, turn: str, **payload: Any) -> Event:
+        header = {"action": action, "task_id": turn, "streaming": "duplex"}
+        asked = {"task_group": "audio", "task": "tts", "function": "SpeechSynthesizer"}
+        return {"header": header, "payload": asked | {"input": {}} | payload}
+
+
+class ElevenLabs(Dialect):
+    """A context for each turn."""
+
+    def path(self, voice: str) -> str:
+        asked = f"output_format=pcm_{SAMPLE_RATE}"
+        return f"/v1/text-to-speech/{quote(voice, safe='')}/multi-stream-input?{asked}"
+
+    def headers(self, key: str) -> dict[str, str]:
+        return {"xi-api-key": key}
+
+    def begin(self, turn: str, voice: str, model: str) -> list[Event]:
+        return [self.text(turn, " ")]
+
+    def text(self, turn: str, piece: str) -> Event:
+        return {"context_id": turn, "text": piece}
+
+    def end(self, turn: str) -> list[Event]:
+        return [self.text(turn, "") | {"flush": True}, self.cancel(turn)]
+
+    def cancel(self, turn: str) -> Event:
+        return {"context_id": turn, "close_context": True}
+
+    def turn_of(self, event: Event) -> str | None:
+        return event.get("contextId")
+
+    def hear_event(self, event: Event) -> Heard:
+        audio = base64.b64decode(event.get("audio") or "")
+        return Heard(audio, event.get("isFinal") is True, event.get("message", ""))
+
+
+class Cartesia(Dialect):
+    """A context for each turn, described anew with each piece."""
+
+    def __init__(self) -> None:
+        self._asked: Event = {}
+
+    def path(self, voice: str) -> str:
+        return "/tts/websocket?cartesia_version=2025-04-16"
+
+    def headers(self, key: str) -> dict[str, str]:
+        return {"X-API-Key": key}
+
+    def begin(self, turn: str, voice: str, model: str) -> list[Event]:
+        output = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": SAMPLE_RATE}
+        self._asked = {"model_id": model, "voice": {"mode": "id", "id": voice}}
+        self._asked |= {"output_format": output}
+        return []
+
+    def text(self, turn: str, piece: str) -> Event:
+        return self._asked | {"context_id": turn, "transcript": piece, "continue": True}
+
+    def end(self, turn: str) -> list[Event]:
+        return [self.text(turn, "") | {"continue": False}]
+
+    def cancel(self, turn: str) -> Event:
+        return {"context_id": turn, "cancel": True}
+
+    def turn_of(self, event: Event) -> str | None:
+        return event.get("context_id")
+
+    def hear_event(self, event: Event) -> Heard:
+        audio = base64.b64decode(event.get("data", ""))
+        error = event["message"] if event["type"] == "error" else ""
+        return Heard(audio, event["type"] == "done", error)
+
+
+class Deepgram(Dialect):
+    """The voice is in the address; one text after the other."""
+
+    over_by_cancel = "Cleared"
+
+    def path(self, voice: str) -> str:
+        asked = f"encoding=linear16&sample_rate={SAMPLE_RATE}"
+        return f"/v1/speak?model={quote(voice, safe='')}&{asked}"
+
+    def headers(self, key: str) -> dict[str, str]:
+        return {"Authorization": f"Token {key}"}
+
+    def begin(self, turn: str, voice: str, model: str) -> list[Event]:
+        return []
+
+    def text(self, turn: str, piece: str) -> Event:
+        return {"type": "Speak", "text": piece}
+
+    def end(self, turn: str) -> list[Event]:
+        return [{"type": "Flush"}]
+
+    def cancel(self, turn: str) -> Event:
+        return {"type": "Clear"}
+
+    def hear_event(self, event: Event) -> Heard:
+        error = event["description"] if event["type"] == "Error" else ""
+        return Heard(over=event["type"] in ("Flushed", "Cleared"), error=error)
+
+
+DIALECTS: dict[str, type[Dialect]] = {
+    "ours": Ours,
+    "dashscope": DashScope,
+    "elevenlabs": ElevenLabs,
+    "cartesia": Cartesia,
+    "deepgram": Deepgram,
+}

@@ -71,6 +71,7 @@ class Hummed:
 
     found: list[tuple[Floats, Humming]]
     ready: bool = True
+    launched: bool = False
 
     def poll(self) -> bool:
         return self.ready

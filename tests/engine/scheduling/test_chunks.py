@@ -253,6 +253,29 @@ def test_one_call_of_later_chunks_at_a_time() -> None:
     scheduler.check_idle()
 
 
+def test_another_call_is_queued_when_the_device_has_all_of_the_first() -> None:
+    scheduler, token2wav, _ = slow()
+    clock = scheduler.clock
+    assert isinstance(clock, Clock)
+    token2wav.rows = 1
+    heard: list[Heard] = [[] for _ in range(3)]
+    for number, found in enumerate(heard):
+        scheduler.open(request(f"{number}", 5, stream=False), found.append)
+    until(scheduler, token2wav, False)
+    token2wav.queued[False][0].launched = True
+    for _ in range(8):
+        scheduler.step()
+    assert token2wav.calls == [["0"], ["1"]], "one, not all of them"
+    for count in (1, 2, 3):
+        clock.pass_by(1.0)
+        token2wav.finish(False)
+        scheduler.step()
+        assert sum(len(found) for found in heard) == count
+        scheduler.step()
+    assert scheduler.stats().token2wav_seconds == 3.0, "each second is counted once"
+    scheduler.check_idle()
+
+
 @pytest.mark.parametrize(("drawn", "taken"), [(28, 25), (53, 50), (60, 50), (78, 75), (150, 75)])
 def test_a_first_chunk_that_had_to_wait_takes_more(drawn: int, taken: int) -> None:
     scheduler, token2wav, lm = slow()

@@ -55,6 +55,11 @@ class Token2WavState:
 class PendingAudio(Protocol):
     """Chunks that are being computed."""
 
+    @property
+    def launched(self) -> bool:
+        """Whether the device has all of the work, so that it would take more."""
+        ...
+
     def poll(self) -> bool:
         """Goes on with them, without waiting; whether all of them have come out."""
         ...
@@ -80,6 +85,10 @@ class QueuedAudio:
         self._result: tuple[list[Token2WavState], HostCopy] | None = None
         self._error: Exception | None = None
         self._go_on()
+
+    @property
+    def launched(self) -> bool:
+        return self._result is not None
 
     def poll(self) -> bool:
         while self._marks and self._marks[0].passed:

@@ -10,6 +10,7 @@ is computed again with every chunk.
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -113,11 +114,12 @@ class Chunks(Generic[S]):
         self.clock = clock
         self.seconds = 0.0  # spent computing
         self._loaded_until = 0.0
-        self._running: dict[bool, Batch[S]] = {}  # one of urgent chunks, one of others
+        self._running: dict[bool, deque[Batch[S]]] = {True: deque(), False: deque()}  # urgent?
+        self._last_end = {True: 0.0, False: 0.0}
 
     def __bool__(self) -> bool:
         """Whether any are being computed."""
-        return bool(self._running)
+        return any(self._running.values())
 
     @property
     def loaded(self) -> bool:
@@ -126,16 +128,18 @@ class Chunks(Generic[S]):
 
     def choose(self, ready: Iterable[S]) -> list[S]:
         """Those whose chunk is computed next, in one call; none, if all must wait. Urgent ones and
-        others have a call each at a time: what comes meanwhile shares the next one."""
+        others have a call each at a time, and another when the device has all of the first: what
+        comes meanwhile shares it."""
         now = self.clock()
-        taken = {source for batch in self._running.values() for source in batch.sources}
+        running = itertools.chain.from_iterable(self._running.values())
+        taken = {source for batch in running for source in batch.sources}
         order = sorted(
             (source for source in ready if source not in taken and self.is_due(source, now)),
             key=lambda source: (source.slack(now), source.number),
         )
         for urgent in (True, False):
             waiting = [source for source in order if source.urgent == urgent]
-            if waiting and urgent not in self._running:
+            if waiting and self._takes_more(urgent):
                 for source in waiting:
                     source.extend()
                 return self._batch(waiting)
@@ -143,16 +147,19 @@ class Chunks(Generic[S]):
 
     def start(self, sources: Sequence[S]) -> None:
         urgent = sources[0].urgent
-        self._running[urgent] = self._started(sources, urgent)
+        self._running[urgent].append(self._started(sources, urgent))
 
     def finished(self) -> list[tuple[S, Floats | Exception]]:
         """What has come out since the last call; each source has its new state."""
         results: list[tuple[S, Floats | Exception]] = []
-        for urgent, batch in list(self._running.items()):
-            if batch.audio.poll():
-                del self._running[urgent]
-                results += self._results(batch, urgent)
+        for urgent, batches in self._running.items():
+            while batches and batches[0].audio.poll():
+                results += self._results(batches.popleft(), urgent)
         return results
+
+    def _takes_more(self, urgent: bool) -> bool:
+        batches = self._running[urgent]
+        return not batches or (len(batches) == 1 and not urgent and batches[0].audio.launched)
 
     def is_due(self, source: S, now: float) -> bool:
         """Whether nothing is gained by waiting for more of its tokens."""
@@ -190,10 +197,12 @@ class Chunks(Generic[S]):
             # The one that fails must not take the others along.
             alone = [self._results(self._started([one], urgent), urgent) for one in present]
             return list(itertools.chain.from_iterable(alone))
-        took = self.clock() - batch.started
+        now = self.clock()
+        took = now - max(batch.started, self._last_end[urgent])
+        self._last_end[urgent] = now
         self.seconds += took
         if not urgent and took > LOADED_SECONDS:
-            self._loaded_until = self.clock() + LOADED_FOR
+            self._loaded_until = now + LOADED_FOR
         results: list[tuple[S, Floats | Exception]] = []
         for source, (samples, state) in zip(batch.sources, outputs, strict=True):
             if not source.done:
@@ -207,6 +216,7 @@ class FailedAudio:
     """A batch that could not even be started."""
 
     error: Exception
+    launched: bool = True
 
     def poll(self) -> bool:
         return True

@@ -14,7 +14,7 @@ INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-p
 # Tests start many processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv serve triton quick test test-clients test-ray kernels lint bench clean
+.PHONY: venv serve triton quick test test-clients test-ray kernels recipes lint bench clean
 
 venv: $(ALL)
 
@@ -40,7 +40,7 @@ triton: $(ALL)
 quick: $(ALL)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m unit
 
-# Two processes share the cores, file by file. Kernels that have passed are left out.
+# Two processes share the cores, file by file. Kernels and recipes that have passed are left out.
 test: $(ALL)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -61,10 +61,10 @@ test-ray: $(ALL)
 	$(INSTALL) --editable '.[ray]'
 	$(BIN)/python -m pytest tests/ray
 
-# Minutes of interpreting: after a change of networks, kernels or their tests.
-kernels: $(ALL)
-	PROVE_KERNELS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m kernels
-	$(BIN)/python -m tests.proven_kernels
+# Minutes of interpreting, or of training: after a change of networks, kernels, recipes or their tests.
+kernels recipes: $(ALL)
+	PROVE=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m $@
+	$(BIN)/python -m tests.proven $@
 
 lint: $(ALL)
 	$(BIN)/ruff check .

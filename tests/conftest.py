@@ -26,7 +26,7 @@ from cosyserve.checkpoints.published import read
 from cosyserve.checkpoints.published.lm_forms import write_lm
 from cosyserve.contracts import Recording, Voice
 from cosyserve.voices.enroll import enroll
-from tests import proven_kernels, published
+from tests import proven, published
 from tests.triton.scripted import Scripted, scripted
 
 settings.register_profile("cosyserve", deadline=None)  # a busy machine is no failure
@@ -56,6 +56,7 @@ TIERS = {
         "engine/compute/test_packed_flow.py",
         "models/vocoder/test_fused.py",
     ),
+    "recipes": ("training/test_recipes.py",),
     "slow": (
         "checkpoints/onnx/",
         "checkpoints/test_broken_folders.py",
@@ -109,7 +110,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Gives every test its tier; the longest begin: processes that share them then end together."""
     places = [(place, tier) for tier in TIERS for place in TIERS[tier]]
-    skip_kernels = proven_kernels.proven()
+    skipped = {tier for tier in proven.SOURCES if proven.proven(tier)}
     order: dict[pytest.Item, int] = {}
     for item in items:
         path = item.path.relative_to(Path(__file__).parent).as_posix()
@@ -120,8 +121,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 order[item], tier = number, tier_of_place
                 break
         item.add_marker(tier)
-        if tier == "kernels" and skip_kernels:
-            item.add_marker(pytest.mark.skip(reason="these have passed: `make kernels` runs them"))
+        if tier in skipped:
+            item.add_marker(pytest.mark.skip(reason=f"these have passed: `make {tier}` runs them"))
     items.sort(key=lambda item: order[item])
 
 

@@ -72,7 +72,7 @@ def test_the_block_runs(
         triton = request.getfixturevalue("scripted_triton")
         port = triton.grpc.rpartition(":")[2]
         code = re.sub(r"\b(8001|1800[12])\b", port, code.replace("localhost:8000", triton.http))
-    if "cosyserve bench load" in code:
+    if "cosyserve bench load" in code or "cosyserve bench live" in code:
         env["COSYSERVE_URL"] = request.getfixturevalue("server")
     if language == "python":
         subprocess.run([sys.executable, "-c", code], cwd=workplace, env=env, check=True)

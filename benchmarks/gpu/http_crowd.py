@@ -114,7 +114,12 @@ def _write_model(bench: Bench, folder: Path) -> None:
         name: {key: weight.cpu().clone() for key, weight in module.state_dict().items()}
         for name, module in modules.items()
     }
-    states["lm"]["head.bias"][lm.eos] = 100.0  # drawn as soon as it is allowed
+    head = states["lm"]  # an end is drawn as soon as it is allowed
+    if "head.bias" in head:
+        head["head.bias"][lm.eos] = 100.0
+    else:  # whatever the state, one of two opposite ends is far ahead
+        head["head.weight"][lm.stops[0]] = 100.0 * head["head.weight"][lm.eos]
+        head["head.weight"][lm.stops[1]] = -head["head.weight"][lm.stops[0]]
     voices = []
     for number in range(VOICES):
         voice = bench.random_voice(number, 60 + 30 * number)

@@ -19,7 +19,8 @@ from cosyserve.contracts import AudioChunk, Floats
 from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.engine.compute.flow_graphs import FlowGraphs
 from cosyserve.engine.compute.hops import hop_ends
-from cosyserve.engine.compute.token2wav import Token2Wav, Token2WavState
+from cosyserve.engine.compute.queued_audio import Token2WavState
+from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.errors import CosyError
 from cosyserve.models.flow.flow import Flow, FlowState
 from cosyserve.models.fused import fused_lm

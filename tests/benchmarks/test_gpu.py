@@ -41,6 +41,7 @@ def test_every_figure_of_a_cpu_is_found() -> None:
         "kernels_against_module",
         "draws_chi2",
         "int8_agreement",
+        "http_crowd",  # another server, which takes its time
     }
     names = [name for name in gpu.FIGURES if name not in elsewhere]
     report = gpu.measure(Bench(tiny=True, deadline=time.monotonic() + 600), names)
@@ -49,8 +50,6 @@ def test_every_figure_of_a_cpu_is_found() -> None:
     assert set(report["lm_step_ms"]) == {"1", "16", "64", "256"}
     assert report["first_audio_ms"]["p95"] >= report["first_audio_ms"]["p50"] > 0
     assert report["streams_32"]["c100"] > 0
-    assert report["http_first_audio_ms"]["p50"] > 0
-    assert report["max_realtime_streams_http"] == 0  # of no crowd
     assert report["mel_rel_error"] < 1e-3  # float32 here
     assert (report["nan_in_1000"], report["beside"]["nan_with_large_weights"]) == (0, 0)
     assert report["beside"]["captured_equal"]

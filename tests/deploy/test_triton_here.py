@@ -37,6 +37,8 @@ VALUES = {  # other than the defaults
     "gpu_memory": "12GiB",
     "voice_aliases": "alloy=ada",
     **dict.fromkeys(("strict_fields", "reference_urls", "require_consent"), "1"),
+    "trim_leading_silence": "1",
+    "trusted_proxies": "10.0.0.0/8",
     **dict.fromkeys(("model", "home", "voice_store", "default_voice", "host", "api_keys"), "x"),
     **dict.fromkeys(("device", "lm_device", "token2wav_device"), "cuda:1"),
     **dict.fromkeys(("llm_temperature", "llm_top_p", "llm_repetition_penalty"), "0.5"),

@@ -29,6 +29,9 @@ class RawRequest:
     def inputs(self) -> list[Any]:
         return []
 
+    def requested_output_names(self) -> list[str]:
+        return []
+
     def parameters(self) -> str:
         return ""
 

@@ -9,6 +9,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from cosyserve.triton.vocabulary import COSYVOICE2
 from tests.voices.test_file import PRESET
 
 
@@ -18,7 +19,7 @@ def test_the_voices_that_token2wav_is_asked_with(monkeypatch: pytest.MonkeyPatch
     module = importlib.import_module("cosyserve.triton.models.backends")
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.05)
     try:
-        backend = module.TritonToken2Wav("token2wav", lookahead=3, cache_bytes=1 << 20)
+        backend = module.TritonToken2Wav("token2wav", 3, 1 << 20, COSYVOICE2)
         backend.begin(PRESET, with_prompt=False, seed=0, speed=1.0, stream=True)
         assert len(backend._voice_files) == 1
         until = time.monotonic() + 5

@@ -56,12 +56,12 @@ def alone(lm: SpeechLM, seed: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_300_seeds_say_the_same_alone_and_in_company(lm: SpeechLM) -> None:
-    company = [generation(seed) for seed in range(300)]
+def test_100_seeds_say_the_same_alone_and_in_company(lm: SpeechLM) -> None:
+    company = [generation(seed) for seed in range(100)]
     as_graphs = [generation(seed) for seed in range(100)]
     run(LMRunner(lm, 8, 64), list(company))
     run(LMRunner(lm, 7, 64, as_on_a_gpu()), list(as_graphs))
-    said = [alone(lm, seed) for seed in range(300)]
+    said = [alone(lm, seed) for seed in range(100)]
     for rows in (company, as_graphs):
         same = sum(row.tokens == own for row, own in zip(rows, said, strict=False))
         assert same >= 0.99 * len(rows)

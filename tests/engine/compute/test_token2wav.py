@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from cosyserve.contracts import Floats, Voice
 from cosyserve.engine.compute import flow_graphs, vocoder_graphs
-from cosyserve.engine.compute.token2wav import Token2Wav, Token2WavState
+from cosyserve.engine.compute.queued_audio import Token2WavState
+from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.errors import CosyError
 from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig, VocoderConfig
 from cosyserve.models.flow.flow import Flow

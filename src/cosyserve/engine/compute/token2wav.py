@@ -6,21 +6,20 @@ The state of a stream is its `Token2WavState`, owned by its session.
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from cosyserve.contracts import Floats, Voice
-from cosyserve.engine.compute.device_queue import LATER, SOON, DeviceQueue, HostCopy, Mark
+from cosyserve.engine.compute.device_queue import LATER, SOON, DeviceQueue
 from cosyserve.engine.compute.flow_graphs import FlowGraphs
 from cosyserve.engine.compute.hops import HOP_TOKENS
 from cosyserve.engine.compute.packed_flow import PackedFlow
-from cosyserve.engine.compute.stretch import StretchState, stretch
+from cosyserve.engine.compute.queued_audio import Launches, QueuedAudio, Token2WavState
+from cosyserve.engine.compute.stretch import stretch
 from cosyserve.engine.compute.vocoder_graphs import VocoderGraphs
 from cosyserve.errors import CheckpointError, CosyError
 from cosyserve.models.config import DiTConfig
@@ -32,93 +31,6 @@ from cosyserve.models.vocoder.stream import VocoderState
 
 BATCH, BATCH_TOKENS = 8, 256  # chunks in one call where shapes are free, and their tokens together
 TOKENS, FRAMES = 4096, 8192  # that the rows of one static shape may have together
-AHEAD = 6  # launches of a batch that the GPU has not finished
-
-
-@dataclass(frozen=True)
-class Token2WavState:
-    """The state of a stream between two chunks."""
-
-    flow: FlowState
-    vocoder: VocoderState
-    stretch: StretchState | None
-    speed: float
-    grid: int
-    lookahead: int
-    hop: int  # tokens of the second hop
-
-    @property
-    def prompt_tokens(self) -> int:
-        return len(self.flow.prompt.tokens)
-
-
-class PendingAudio(Protocol):
-    """Chunks that are being computed."""
-
-    @property
-    def launched(self) -> bool:
-        """Whether the device has all of the work, so that it would take more."""
-        ...
-
-    def poll(self) -> bool:
-        """Goes on with them, without waiting; whether all of them have come out."""
-        ...
-
-    def get(self) -> list[tuple[Floats, Token2WavState]]:
-        """Samples and the state behind them, per stream; waits for them."""
-        ...
-
-
-Launches = Generator[None, None, tuple[list[Token2WavState], HostCopy]]
-
-
-class QueuedAudio:
-    """Chunks in a queue, put there launch by launch: a host that is too far ahead of its GPU would
-    be held up, and the LM with it."""
-
-    def __init__(
-        self, queue: DeviceQueue, before: Sequence[Token2WavState], launches: Launches
-    ) -> None:
-        """`before`: what the chunks are computed from, which must be there until they are."""
-        self._queue, self._before, self._launches = queue, before, launches
-        self._marks: deque[Mark] = deque()
-        self._result: tuple[list[Token2WavState], HostCopy] | None = None
-        self._error: Exception | None = None
-        self._go_on()
-
-    @property
-    def launched(self) -> bool:
-        return self._result is not None
-
-    def poll(self) -> bool:
-        while self._marks and self._marks[0].passed:
-            self._marks.popleft()
-        self._go_on()
-        return self._error is not None or (self._result is not None and self._result[1].ready)
-
-    def get(self) -> list[tuple[Floats, Token2WavState]]:
-        while self._result is None:
-            if self._error is not None:
-                raise self._error
-            self._marks.popleft().wait()
-            self._go_on()
-        after, copies = self._result
-        samples = [chunk.numpy().copy() for chunk in copies.get()]
-        if not all(np.isfinite(chunk).all() for chunk in samples):
-            raise CosyError("the model computed NaN instead of speech: its weights are broken")
-        return list(zip(samples, after, strict=True))
-
-    def _go_on(self) -> None:
-        with self._queue.use(), torch.inference_mode():
-            while not (self._result or self._error) and len(self._marks) < AHEAD:
-                try:
-                    next(self._launches)
-                except StopIteration as end:
-                    self._result = end.value
-                except Exception as error:
-                    self._error = error
-                else:
-                    self._marks.append(self._queue.mark())
 
 
 class Token2Wav:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from cosyserve.contracts import Floats
-from cosyserve.engine.compute.token2wav import PendingAudio, Token2WavState
+from cosyserve.engine.compute.queued_audio import PendingAudio, Token2WavState
 
 
 class ChunkSource(Protocol):

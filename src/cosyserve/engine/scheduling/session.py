@@ -13,7 +13,7 @@ from cosyserve.contracts import AudioChunk, Floats, SpeechRequest, Timeline
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.limits import OFFLINE_SLACK
 from cosyserve.engine.compute.playback import Playback
-from cosyserve.engine.compute.token2wav import Token2WavState
+from cosyserve.engine.compute.queued_audio import Token2WavState
 from cosyserve.engine.scheduling.take import Take
 from cosyserve.errors import CosyError
 from cosyserve.models.lm.bistream import Bistream

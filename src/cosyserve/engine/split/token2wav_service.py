@@ -13,7 +13,8 @@ from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.compute.limits import OFFLINE_SLACK, POLL_SECONDS
 from cosyserve.engine.compute.playback import Playback
 from cosyserve.engine.compute.profile import LATENCY
-from cosyserve.engine.compute.token2wav import Token2Wav, Token2WavState
+from cosyserve.engine.compute.queued_audio import Token2WavState
+from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.compute.warm_up import warm_up
 from cosyserve.engine.scheduling.chunks import Chunks, Token2WavLike
 from cosyserve.engine.split.service import Leave, ServiceThread

@@ -14,7 +14,7 @@ from pathlib import Path
 from cosyserve.backends.estimators.open import use_backend
 from cosyserve.contracts import Floats
 from cosyserve.engine.compute.hops import hop_ends
-from cosyserve.engine.compute.token2wav import Token2WavState
+from cosyserve.engine.compute.queued_audio import Token2WavState
 from cosyserve.engine.split.token2wav_service import ChunkRequest, Token2WavService
 from cosyserve.errors import InputError
 from cosyserve.triton.models.base import QUEUE_TIME, AsyncTritonModel, Outputs, Request

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = {
     "kernels": (
         *("src/cosyserve/models", "src/cosyserve/engine/compute"),
-        *("tests/models", "tests/engine/compute"),
+        *("tests/models", "tests/engine/compute", "benchmarks/gpu", "tests/benchmarks"),
     ),
     "recipes": ("training", "tests/training", "src/cosyserve/models", "src/cosyserve/checkpoints"),
 }

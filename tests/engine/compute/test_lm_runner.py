@@ -65,7 +65,7 @@ def test_100_seeds_say_the_same_alone_and_in_company(lm: SpeechLM) -> None:
     for rows in (company, as_graphs):
         same = sum(row.tokens == own for row, own in zip(rows, said, strict=False))
         assert same >= 0.99 * len(rows)
-    assert len({tuple(tokens) for tokens in said}) > 250
+    assert len({tuple(tokens) for tokens in said}) > 90
 
 
 def test_a_long_prompt_does_not_stall_the_others(

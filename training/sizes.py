@@ -21,7 +21,7 @@ from cosyserve.models.config import (
 CODE_DIMS = 7  # 2187 speech tokens: what training.codes has to say
 CODES = LEVELS**CODE_DIMS
 TEXT_TOKENS = 108  # room for phoneme marks, special tokens not counted
-SPEECH_PER_TEXT = (0.6, 6.0)  # tokens per phoneme mark: English has 1.3
+SPEECH_PER_TEXT = (0.9, 6.0)  # tokens per phoneme mark: English has 1.3
 SPECIAL_TOKENS = 20
 EMBEDDING = 128
 

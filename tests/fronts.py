@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import START_PATIENCE
+
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/sbin")
 ENVOY = shutil.which("envoy", path=str(Path(sys.executable).parent)) or shutil.which("envoy")
 TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -57,7 +59,7 @@ def envoy_running(text: str, folder: Path, port: int) -> Iterator[str]:
 def _running(command: list[str], port: int) -> Iterator[str]:
     process = subprocess.Popen(command)
     try:
-        until = time.monotonic() + 20
+        until = time.monotonic() + START_PATIENCE
         while socket.socket().connect_ex(("127.0.0.1", port)):
             assert process.poll() is None, f"{command[0]} has ended"
             assert time.monotonic() < until, f"{command[0]} does not listen"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait_until
 
 
 class RedisServer:
@@ -31,10 +32,7 @@ class RedisServer:
             ["redis-server", *options, "--save", "3600 1000000", "--appendonly", "no"],
             stdout=subprocess.DEVNULL,
         )
-        until = time.monotonic() + 10
-        while not self._answers():
-            assert time.monotonic() < until, "redis-server does not start"
-            time.sleep(0.01)
+        wait_until(self._answers, "redis-server does not start")
 
     def end(self) -> None:
         if self._process:

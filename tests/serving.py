@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.waiting import START_PATIENCE
+
 LISTENING = re.compile(r"listening on (http://\S+)")
 
 
@@ -27,5 +29,5 @@ def served(home: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[st
         yield address.group(1), process
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=30)
+        process.wait(timeout=START_PATIENCE)
         process.stdout.close()

@@ -16,6 +16,8 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
+from tests.waiting import wait_until
+
 Text = AsyncIterator[str]
 Speaker = Callable[[dict[str, Any]], Text]
 
@@ -65,11 +67,8 @@ class LLMServer:
         finally:
             self.inside -= 1
 
-    def wait_until_idle(self, seconds: float = 2.0) -> None:
-        until = time.monotonic() + seconds
-        while self.inside:
-            assert time.monotonic() < until, "the server still writes"
-            time.sleep(0.005)
+    def wait_until_idle(self) -> None:
+        wait_until(lambda: not self.inside, "the server still writes")
 
 
 def event(choice: dict[str, Any]) -> bytes:

@@ -12,6 +12,7 @@ import pytest
 from cosyserve.audio import AudioFormat
 from cosyserve.cli.player import PLAYERS, Player, find_player, playing
 from cosyserve.errors import InputError
+from tests.waiting import wait_until
 
 BY_NAME = {player.program: player for player in PLAYERS}
 
@@ -51,10 +52,8 @@ def test_a_player_hears_the_beginning_before_the_end_is_made(folder: Path) -> No
     with playing(aplay) as sink:
         sink.write(b"head")
         sink.flush()
-        until = time.monotonic() + 30
-        while not (folder / "first").exists() or (folder / "first").read_bytes() != b"head":
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        first = folder / "first"
+        wait_until(lambda: first.exists() and first.read_bytes() == b"head")
         sink.write(b"tail")
     assert (folder / "rest").read_bytes() == b"tail"
     assert (folder / "arguments").read_text() == "-q -t raw -f S16_LE -r 24000 -c 1\n"

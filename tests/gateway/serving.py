@@ -28,6 +28,7 @@ from cosyserve.gateway.serve import config
 from cosyserve.settings import Settings
 from cosyserve.voices.store import open_store
 from tests.gateway.sine_engine import SineEngine
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from cosyserve.gateway.telemetry.spans import Spans
@@ -57,11 +58,11 @@ class Running:
     def say(self, **fields: Any) -> httpx.Response:
         return self.http.post(SPEECH, json={"model": "sine", "input": "Hello.", **fields})
 
-    def wait_until_idle(self, seconds: float = 2.0) -> None:
-        until = time.monotonic() + seconds
-        while self.engine.open_sessions or self.app.state.gate.inside:  # utterances, too
-            assert time.monotonic() < until, f"{self.engine.open_sessions} sessions are open"
-            time.sleep(0.005)
+    def wait_until_idle(self) -> None:
+        wait_until(  # utterances, too
+            lambda: not (self.engine.open_sessions or self.app.state.gate.inside),
+            "sessions are open",
+        )
 
 
 @contextmanager

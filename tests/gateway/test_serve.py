@@ -27,8 +27,7 @@ from cosyserve.voices.store import open_store
 from tests.gateway.serving import SPEECH
 from tests.gateway.sine_engine import SineEngine
 from tests.gateway.talking import close_code, talking
-
-PATIENCE_SECONDS = 20.0  # on a busy machine; what hangs, hangs for longer
+from tests.waiting import PATIENCE
 
 PROGRAM = """
 import sys, uvloop
@@ -70,7 +69,7 @@ def address(first_line: str) -> str:
 
 
 def ended(child: subprocess.Popen[str]) -> str:
-    code = child.wait(PATIENCE_SECONDS)
+    code = child.wait(PATIENCE)
     assert code == 0
     assert child.stdout
     return child.stdout.read().strip()

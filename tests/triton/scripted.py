@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cosyserve.triton.process import Ports, TritonProcess
+from tests.waiting import wait_until
 
 CONFIG = """
 name: "{name}"
@@ -48,10 +48,7 @@ class Scripted:
         return (self.repository / model / "cancelled").stat().st_size
 
     def wait_cancelled(self, count: int, model: str = STREAMING) -> None:
-        until = time.monotonic() + 3
-        while self.cancelled(model) < count:
-            assert time.monotonic() < until, "the model was not told"
-            time.sleep(0.01)
+        wait_until(lambda: self.cancelled(model) >= count, "the model was not told")
 
 
 def write_repository(folder: Path) -> None:

@@ -8,13 +8,15 @@ import json
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from types import ModuleType
 from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+
+from tests.waiting import PATIENCE, wait_until
 
 LIMIT = 5
 
@@ -85,13 +87,6 @@ def model(base: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     found.loop.call_soon_threadsafe(found.loop.stop)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.005)
-
-
 def test_only_those_beyond_the_limit_are_refused(model: Any) -> None:
     batch = [RawRequest() for _ in range(2 * LIMIT)]
     model.execute(batch)
@@ -99,7 +94,7 @@ def test_only_those_beyond_the_limit_are_refused(model: Any) -> None:
     assert model.held() == {"requests": LIMIT}
     model.loop.call_soon_threadsafe(model.go.set)
     for raw in batch:
-        assert raw.over.wait(5)
+        assert raw.over.wait(PATIENCE)
     assert [len(raw.errors) for raw in batch] == [0] * LIMIT + [1] * LIMIT
     assert "5 requests are being answered already" in batch[-1].errors[0]
 

@@ -20,6 +20,7 @@ from cosyserve.triton import keeper as keeping
 from cosyserve.triton.keeper import ERRORS, LOOK_SECONDS, STARTS, TritonKeeper, main
 from cosyserve.triton.process import Ports
 from tests.triton.scripted import OFFLINE, STREAMING, write_repository
+from tests.waiting import START_PATIENCE, wait_until
 
 
 def ready(port: int) -> bool:
@@ -65,13 +66,6 @@ def regions(pids: set[int]) -> set[str]:
     return {word for word in words if word.startswith("/dev/shm/")}
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
 def control(ports: Ports, model: str, what: str) -> None:
     url = f"http://127.0.0.1:{ports.http}/v2/repository/models/{model}/{what}"
     with urllib.request.urlopen(urllib.request.Request(url, b"{}"), timeout=30) as answer:
@@ -111,7 +105,7 @@ def test_models_come_and_go_but_a_process_that_dies_is_noticed(tmp_path: Path) -
         for stub, pid in first.stubs().items():
             if stub.startswith(f"{OFFLINE}/"):
                 os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: keeper.restarts == 1)
+        wait_until(lambda: keeper.restarts == 1, seconds=START_PATIENCE)
         assert [region for region in held if Path(region).exists()] == []
         keeper.wait_ready()
     finally:
@@ -128,7 +122,7 @@ def test_a_keeper_that_is_killed_takes_its_server_along(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         keeper = subprocess.Popen([sys.executable, *words], stdout=log, stderr=log, env=env)
     try:
-        wait_until(lambda: ready(ports.http))
+        wait_until(lambda: ready(ports.http), seconds=START_PATIENCE)
         children = subprocess.run(
             ["pgrep", "-P", str(keeper.pid), "tritonserver"], capture_output=True, text=True
         )
@@ -140,7 +134,7 @@ def test_a_keeper_that_is_killed_takes_its_server_along(tmp_path: Path) -> None:
         keeper.kill()
         keeper.wait()
     wait_until(lambda: not Path(f"/proc/{server}").exists(), 5)
-    wait_until(lambda: not list(tmp_path.glob("cosyserve-triton-*")), 5)
+    wait_until(lambda: not list(tmp_path.glob("cosyserve-triton-*")))
     assert [region for region in held if Path(region).exists()] == []
     ports.check_free()
 

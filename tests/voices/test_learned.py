@@ -13,6 +13,7 @@ from cosyserve.contracts import Voice
 from cosyserve.errors import VoiceError
 from cosyserve.voices import learned
 from cosyserve.voices.learned import LearnedVoices, voice_size
+from tests.waiting import PATIENCE
 
 PRESET = Voice(
     "", np.zeros(0, np.int32), np.zeros((0, 80), np.float32), np.ones(192, np.float32), name="p"
@@ -52,7 +53,7 @@ def tell(story: Story, cache_bytes: int = PLENTY) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0)
 
@@ -175,7 +176,7 @@ def test_a_voice_that_nobody_uses_is_forgotten(monkeypatch: pytest.MonkeyPatch) 
 
     async def story(voices: LearnedVoices, teacher: Teacher) -> None:
         await voices.get("text", b"audio", learn=teacher)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while len(voices._voices):
                 await asyncio.sleep(0.01)
         await voices.get("text", b"audio", learn=teacher)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cosyserve.voices.lru import ByteLRU
+from tests.waiting import wait_until
 
 
 def test_what_was_not_used_for_longest_goes_first() -> None:
@@ -59,10 +60,7 @@ def test_what_nobody_uses_goes_by_itself() -> None:
         assert kept.get("a") == "A"  # a use keeps it
         time.sleep(0.02)
     assert "b" not in kept
-    until = time.monotonic() + 5
-    while len(kept):
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: not len(kept))
     assert kept.bytes == 0
     assert kept._timer is None
 

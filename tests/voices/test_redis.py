@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from cosyserve.voices.redis import PREFIX
 from cosyserve.voices.store import open_store
 from tests.redis_server import RedisServer, redis_running
 from tests.voices.test_file import PRESET, VOICE
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +57,7 @@ def test_a_voice_that_one_host_removes_is_forgotten_by_all(
     assert len(one._read) == 0
     with pytest.raises(MissingVoiceError):
         other.get("ann")
-    until = time.monotonic() + 5
-    while len(other._read):
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: not len(other._read))
 
 
 def test_redis_goes_away_and_comes_back(tmp_path: Path) -> None:

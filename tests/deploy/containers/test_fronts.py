@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from cosyserve.errors import InputError
 from tests.fronts import envoy_running, free_port, nginx_running, require_envoy, require_nginx
 from tests.gateway.serving import SPEECH, Running, serving
 from tests.gateway.talking import talking
+from tests.waiting import START_PATIENCE, wait_until
 
 BODY = {"model": "sine", "input": "Hello.", "response_format": "pcm"}
 
@@ -36,10 +36,7 @@ class Fronted:
         return [server.engine.open_sessions for server in self.both]
 
     def wait_for(self, sessions: int) -> None:
-        until = time.monotonic() + 10
-        while sum(self.sessions()) != sessions:
-            assert time.monotonic() < until, self.sessions()
-            time.sleep(0.01)
+        wait_until(lambda: sum(self.sessions()) == sessions)
 
 
 @pytest.fixture(scope="module", params=["nginx", "envoy"])
@@ -60,10 +57,8 @@ def fronted(
             address = stack.enter_context(nginx_running(fronts.nginx(front), folder, port))
         http = httpx.Client(base_url=f"http://{address}", timeout=20)
         stack.enter_context(http)
-        until = time.monotonic() + 20
-        while http.get("/ready").status_code != 200:  # Envoy has to see them first
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        # Envoy has to see them first.
+        wait_until(lambda: http.get("/ready").status_code == 200, seconds=START_PATIENCE)
         yield Fronted(http, both)
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from cosyserve.deploy.stages.run import run, show
 from cosyserve.deploy.stages.stage import Command, Need, ServerCommand, Stage, path_needed
 from cosyserve.errors import CosyError, InputError
 from cosyserve.triton.process import Ports, answers
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.server
 
@@ -155,10 +155,7 @@ def test_a_signal_ends_the_servers(tmp_path: Path, number: int) -> None:
     assert answers(f"http://localhost:{port}/")
     child.send_signal(number)
     assert child.wait(30) == 0
-    until = time.monotonic() + 10
-    while answers(f"http://localhost:{port}/"):
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until(lambda: not answers(f"http://localhost:{port}/"))
 
 
 def test_a_dry_run_prints_what_a_shell_takes(tmp_path: Path) -> None:

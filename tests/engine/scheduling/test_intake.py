@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +20,7 @@ from cosyserve.text import byte_tokenizer
 from cosyserve.text.language import Language
 from cosyserve.text.numbers import Reader
 from tests.engine.mocks import CONFIG, VOICE, Humming, mock_scheduler, plan, request
+from tests.waiting import PATIENCE, wait_until
 
 Heard = list[AudioChunk | CosyError]
 
@@ -56,14 +56,8 @@ class Desk:
             done.set()
 
         self.loop.submit(command)
-        assert done.wait(5)
+        assert done.wait(PATIENCE)
         return answers[0]
-
-    def wait(self, until: Callable[[], object], seconds: float = 5.0) -> None:
-        end = time.monotonic() + seconds
-        while not until():
-            assert time.monotonic() < end, "it never came"
-            time.sleep(0.001)
 
     def close(self) -> None:
         for event in self.hold.values():
@@ -77,7 +71,7 @@ class Desk:
             return [arriving(asked)]
         name = asked.text.partition(":")[0]
         if name in self.hold:
-            assert self.hold[name].wait(10)
+            assert self.hold[name].wait(2 * PATIENCE)
             read("1", Language.ENGLISH)
         self.planned.append(name)
         if name == "bad":
@@ -109,10 +103,10 @@ def test_a_slow_plan_holds_up_nobody(desk: Desk) -> None:
     desk.hold["slow"] = threading.Event()
     _, slow = desk.open(request("slow", 30))
     _, quick = desk.open(request("quick", 30))
-    desk.wait(lambda: final(quick))
+    wait_until(lambda: final(quick))
     assert slow == []
     desk.hold["slow"].set()
-    desk.wait(lambda: final(slow))
+    wait_until(lambda: final(slow))
     assert desk.ask(lambda scheduler: scheduler.idle)
 
 
@@ -121,13 +115,13 @@ def test_a_session_that_is_being_planned_has_its_place(desk: Desk) -> None:
     desk.hold["held"] = threading.Event()
     held = [desk.open(request("held", 5)) for _ in range(4)]
     _, refused = desk.open(request("quick", 5))
-    desk.wait(lambda: refused)
+    wait_until(lambda: refused)
     assert isinstance(refused[0], OverloadError)
     held[0][0].cancel()
     _, welcome = desk.open(request("quick", 5))
-    desk.wait(lambda: final(welcome))
+    wait_until(lambda: final(welcome))
     desk.hold["held"].set()
-    desk.wait(lambda: all(final(heard) for _, heard in held[1:]))
+    wait_until(lambda: all(final(heard) for _, heard in held[1:]))
     assert held[0][1] == []
     assert desk.ask(lambda scheduler: scheduler.idle)
 
@@ -140,7 +134,7 @@ def test_a_session_cancelled_while_it_is_planned_never_runs(desk: Desk) -> None:
     assert desk.ask(lambda scheduler: scheduler.idle)
     desk.hold["slow"].set()
     _, heard = desk.open(request("next", 5))
-    desk.wait(lambda: final(heard))
+    wait_until(lambda: final(heard))
     assert desk.numbers == desk.planned[:-1] == []  # the plan was given up, too
     assert all(found == [] for _, found in tickets)
 
@@ -148,7 +142,7 @@ def test_a_session_cancelled_while_it_is_planned_never_runs(desk: Desk) -> None:
 @pytest.mark.parametrize(("name", "message"), [("bad", "bad text"), ("odd", "internal error")])
 def test_a_plan_that_fails_is_told(desk: Desk, name: str, message: str) -> None:
     _, heard = desk.open(request(name, 5))
-    desk.wait(lambda: heard)
+    wait_until(lambda: heard)
     assert message in str(heard[0])
     assert desk.ask(lambda scheduler: scheduler.idle)
 
@@ -162,7 +156,7 @@ def test_text_in_pieces_comes_in_order_after_its_plan(desk: Desk) -> None:
     def text(scheduler: Scheduler) -> int:
         return sum(session.text_tokens for session in scheduler.running)
 
-    desk.wait(lambda: heard or desk.ask(text) == len("one two three "))
+    wait_until(lambda: heard or desk.ask(text) == len("one two three "))
     ticket.cancel()
     assert desk.ask(lambda scheduler: scheduler.idle)
 
@@ -172,7 +166,7 @@ def test_too_much_text_in_pieces_ends_its_session_alone(desk: Desk) -> None:
     _, other = desk.open(request("other", 200))
     for _ in range(30):
         ticket.push("many words and more " * 5)
-    desk.wait(lambda: heard and final(other))
+    wait_until(lambda: heard and final(other))
     assert isinstance(heard[-1], InputError)
     assert "piece by piece" in str(heard[-1])
     ticket.push("more")

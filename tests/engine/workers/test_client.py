@@ -53,6 +53,7 @@ from cosyserve.voices import mirror
 from cosyserve.voices.mirror import voice_bytes
 from cosyserve.voices.shipped import describe
 from tests.engine.mocks import VOICE
+from tests.waiting import PATIENCE, START_PATIENCE
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 OPTIONS = WorkerOptions("test", device="cpu", threads=1, slots=4, waiting=2)
@@ -131,7 +132,7 @@ def test_a_killed_worker_ends_its_streams_and_comes_back() -> None:
         os.kill(worker.pid, signal.SIGKILL)
         begun = time.monotonic()
         found = await asyncio.gather(*streams, return_exceptions=True)
-        assert time.monotonic() - begun < 1.0
+        assert time.monotonic() - begun < PATIENCE / 2
         assert all(isinstance(error, WorkerError) for error in found)
         assert not pool.stats().ready
         assert (pool.stats().running, pool.stats().waiting) == (0, 0)
@@ -140,7 +141,7 @@ def test_a_killed_worker_ends_its_streams_and_comes_back() -> None:
         dead = pool.stats()
         assert (dead.running, dead.waiting, dead.slots, dead.restarts) == (0, 0, 0, 1)
         while not pool.stats().ready:
-            assert time.monotonic() - begun < 30
+            assert time.monotonic() - begun < START_PATIENCE
             await asyncio.sleep(0.05)
         chunks = [chunk async for chunk in pool.open(request(pool))]
         times = chunks[0].timeline

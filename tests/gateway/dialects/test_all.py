@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -25,6 +24,7 @@ from tests.gateway.dialects.twins import (
 from tests.gateway.serving import Running, serving
 from tests.gateway.talking import close_code
 from tests.gateway.test_status import samples
+from tests.waiting import wait_until
 
 KEY = "a-key"
 every_dialect = pytest.mark.parametrize("kind", TWINS)
@@ -197,10 +197,7 @@ def test_what_is_logged_and_counted(
     caplog.set_level(logging.INFO, "cosyserve.gateway")
     with dialed(server, kind, additional_headers={"x-request-id": "call"}) as twin:
         twin.say("Hello.")
-    until = time.monotonic() + 5
-    while len(caplog.records) < 2:
-        assert time.monotonic() < until
-        time.sleep(0.005)
+    wait_until(lambda: len(caplog.records) >= 2)
     lines = {line["request_id"]: line for line in map(json.loads, caplog.messages)}
     utterance = lines["call.1"]
     assert utterance["method"] == kind.__name__.upper()

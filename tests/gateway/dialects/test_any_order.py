@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.gateway.dialects.twins import TWINS, Twin, dialed
 from tests.gateway.serving import Running
+from tests.waiting import wait_until
 
 Act = Callable[[Twin], None]
 
@@ -49,14 +49,15 @@ def wait_until_over(server: Running, twin: Twin) -> None:
     twin.socket.send('{"marker')
     while isinstance(item := twin.hear_next(), bytes) or "column 8" not in twin.error(item):
         pass
-    until = time.monotonic() + 5
-    while any(
-        stream.ended or stream.speaking
-        for connection in tuple(server.app.state.connections._open)
-        for stream in tuple(getattr(connection, "streams", {}).values())
-    ):
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    wait_until(
+        lambda: (
+            not any(
+                stream.ended or stream.speaking
+                for connection in tuple(server.app.state.connections._open)
+                for stream in tuple(getattr(connection, "streams", {}).values())
+            )
+        )
+    )
 
 
 @pytest.mark.parametrize("kind", TWINS)
@@ -85,7 +86,4 @@ def test_any_order(
             while not any("And now?" in text for text in server.engine.texts):
                 twin.hear_next()
     server.wait_until_idle()
-    until = time.monotonic() + 5
-    while server.app.state.connections.count:
-        assert time.monotonic() < until
-        time.sleep(0.002)
+    wait_until(lambda: not server.app.state.connections.count)

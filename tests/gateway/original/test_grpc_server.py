@@ -150,7 +150,7 @@ def test_who_leaves_frees_the_session(client: Client, politely: bool) -> None:
         assert client.server.engine.open_sessions == 1
         if politely:
             call.cancel()
-    client.server.wait_until_idle(5)
+    client.server.wait_until_idle()
 
 
 def test_more_calls_than_max_conc_are_refused(client: Client) -> None:

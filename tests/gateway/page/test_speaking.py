@@ -11,6 +11,7 @@ import pytest
 
 from cosyserve.audio import AudioFormat, decode
 from cosyserve.errors import OverloadError, WorkerError
+from tests import waiting
 from tests.gateway.page.chromium import Browser, Page
 from tests.gateway.serving import Running, serving
 from tests.gateway.sine_engine import SineEngine
@@ -72,14 +73,14 @@ def test_cancelling_stops_the_server(server: Running, page: Page) -> None:
     page.press("Escape", 27)
     wait_until(page, "idle")
     assert page.text("#status") == "Stopped."
-    server.wait_until_idle(10)
+    server.wait_until_idle()
     assert server.engine.made == 1
     assert page.run("document.querySelector('#problem').hidden")
     page.click("#speak")  # and again, with the button
     wait_until(page, "heard")
     page.click("#speak")
     wait_until(page, "idle")
-    server.wait_until_idle(10)
+    server.wait_until_idle()
 
 
 def test_a_pause_is_a_pause(server: Running, page: Page) -> None:
@@ -148,10 +149,7 @@ def test_downloads_in_many_formats(server: Running, page: Page, tmp_path: Path) 
         page.click(f"#downloads [aria-label='Download as {audio_format}']")
         page.wait_for("document.querySelector('#download-status').textContent.endsWith('saved.')")
         name = page.text("#download-status").split()[0]
-        until = time.monotonic() + 30
-        while not (tmp_path / name).exists():
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        waiting.wait_until(lambda name=name: (tmp_path / name).exists())  # type: ignore[misc]
         page.run("document.querySelector('#download-status').textContent = ''")
         if audio_format not in (AudioFormat.PCM, AudioFormat.MULAW):
             assert len(decode(tmp_path / name).samples) > 24_000

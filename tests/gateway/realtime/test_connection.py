@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +23,7 @@ from cosyserve.settings import Settings
 from tests.gateway.serving import Running, serving
 from tests.gateway.sine_engine import SineEngine, voice_of
 from tests.gateway.talking import close_code
+from tests.waiting import wait_until
 
 Event = dict[str, Any]
 FORM: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
@@ -81,10 +81,7 @@ def audio(events: list[Event]) -> bytes:
 
 def wait_until_gone(server: Running) -> None:
     server.wait_until_idle()
-    until = time.monotonic() + 5
-    while server.app.state.connections.count:
-        assert time.monotonic() < until
-        time.sleep(0.005)
+    wait_until(lambda: not server.app.state.connections.count)
 
 
 def test_the_openai_client(server: Running) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.serving import SPEECH, Running
+from tests.waiting import wait_until
 
 
 def begin(server: Running, **fields: str) -> socket.socket:
@@ -22,10 +23,7 @@ def begin(server: Running, **fields: str) -> socket.socket:
 
 
 def wait_for_session(server: Running) -> None:
-    until = time.monotonic() + 2
-    while not server.engine.open_sessions:
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    wait_until(lambda: server.engine.open_sessions)
 
 
 @pytest.mark.parametrize("stream_format", ["audio", "sse"])
@@ -33,7 +31,7 @@ def test_before_the_first_audio(server: Running, stream_format: str) -> None:
     server.behave(first_delay=60.0)
     with begin(server, stream_format=stream_format):
         wait_for_session(server)
-    server.wait_until_idle(1.0)
+    server.wait_until_idle()
 
 
 @pytest.mark.parametrize("stream_format", ["audio", "sse"])
@@ -43,7 +41,7 @@ def test_while_the_engine_thinks(server: Running, stream_format: str, response_f
     fields = {"stream_format": stream_format, "response_format": response_format}
     with begin(server, **fields) as client:
         assert client.recv(1000)
-    server.wait_until_idle(1.0)
+    server.wait_until_idle()
 
 
 def test_in_the_middle_of_a_body(server: Running) -> None:
@@ -52,7 +50,7 @@ def test_in_the_middle_of_a_body(server: Running) -> None:
             f"POST {SPEECH} HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{{".encode()
         )
         time.sleep(0.05)
-    server.wait_until_idle(1.0)
+    server.wait_until_idle()
     assert server.engine.sessions == 0
 
 

@@ -19,6 +19,7 @@ from cosyserve.gateway.voices.decoding import Decoder
 from cosyserve.settings import Settings
 from tests.gateway.serving import SPEECH, Running, serving
 from tests.gateway.sine_engine import sine
+from tests.waiting import wait_until
 
 AT_ONCE = enrolment.AT_ONCE
 MINE, OTHER = "mine", "other"
@@ -109,13 +110,6 @@ def crowd(keyed: Running) -> Iterator[Callable[[str, str], Client]]:
     keyed.engine.embed_held = False
     for client in clients:
         client.close()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.005)
 
 
 def inside(server: Running, count: int) -> bool:

@@ -17,6 +17,7 @@ from tests.gateway.serving import Running
 from tests.gateway.speech.test_routes import RECORDING, check_audio
 from tests.gateway.talking import STREAM, close_code, talking
 from tests.gateway.test_status import samples
+from tests.waiting import wait_until
 
 TEXT = "Every letter comes alone."
 
@@ -318,10 +319,7 @@ def test_metrics_and_the_log(server: Running, caplog: pytest.LogCaptureFixture) 
     assert grown("cosyserve_request_seconds_count", STREAM, "200") == 1
     assert grown("cosyserve_refusals_total", "out_of_order") == 1
     assert grown("cosyserve_real_time_factor_count") == 0  # text sets the pace, not the engine
-    until = time.monotonic() + 2
-    while server.app.state.connections.count:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: not server.app.state.connections.count)
     records = [record for record in caplog.records if record.name == "cosyserve.gateway"]
     lines = [json.loads(record.getMessage()) for record in records]
     streamed, refused, connection = (line for line in lines if line["path"] == STREAM)

@@ -17,6 +17,7 @@ from cosyserve.settings import Settings
 from tests.gateway.serving import Running, serving
 from tests.gateway.sine_engine import SineEngine
 from tests.gateway.talking import Talk, talking
+from tests.waiting import wait_until
 
 
 def vanish(talk: Talk) -> None:
@@ -24,12 +25,9 @@ def vanish(talk: Talk) -> None:
     talk.socket.socket.shutdown(socket.SHUT_RDWR)
 
 
-def wait_until_gone(server: Running, seconds: float = 2.0) -> None:
-    server.wait_until_idle(seconds)
-    until = time.monotonic() + seconds
-    while server.app.state.connections.count:
-        assert time.monotonic() < until
-        time.sleep(0.005)
+def wait_until_gone(server: Running) -> None:
+    server.wait_until_idle()
+    wait_until(lambda: not server.app.state.connections.count)
 
 
 @pytest.mark.parametrize("stage", range(4))
@@ -46,7 +44,7 @@ def test_at_every_stage(server: Running, stage: int, politely: bool) -> None:
             talk.hear("started")
             assert talk.socket.recv(timeout=5)
         (talk.socket.close if politely else lambda: vanish(talk))()
-        wait_until_gone(server, 1.0)
+        wait_until_gone(server)
 
 
 def test_100_clients_at_random_points(server: Running) -> None:
@@ -78,10 +76,7 @@ def test_100_clients_at_random_points(server: Running) -> None:
                 vanish(talk)
     wait_until_gone(server)
     assert server.engine.sessions > 50
-    until = time.monotonic() + 2
-    while len(asyncio.all_tasks(server.loop)) > tasks and time.monotonic() < until:
-        time.sleep(0.01)
-    assert len(asyncio.all_tasks(server.loop)) <= tasks
+    wait_until(lambda: len(asyncio.all_tasks(server.loop)) <= tasks)
     assert len(list(Path("/proc/self/fd").iterdir())) <= files
 
 
@@ -114,10 +109,7 @@ def test_who_does_not_read_at_all_is_given_up(monkeypatch: pytest.MonkeyPatch) -
         while not server.engine.open_sessions:
             time.sleep(0.001)
         wait_until_gone(server)
-        until = time.monotonic() + 10
-        while server.sockets:
-            assert time.monotonic() < until, "the client keeps what it can't use"
-            time.sleep(0.01)
+        wait_until(lambda: not server.sockets, "the client keeps what it can't use")
 
 
 def test_who_reads_no_refusals_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,5 +123,5 @@ def test_who_reads_no_refusals_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
         with contextlib.suppress(TimeoutError, ConnectionError):
             while True:
                 talk.socket.socket.sendall(empty_message * 10_000)
-        wait_until_gone(server, 3.0)
+        wait_until_gone(server)
         vanish(talk)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -35,6 +34,7 @@ from cosyserve.settings import Settings
 from tests.gateway.serving import Running, opened, serving
 from tests.gateway.sine_engine import SineEngine, voice_of
 from tests.gateway.talking import talking
+from tests.waiting import wait_until
 
 
 @dataclass
@@ -51,10 +51,7 @@ class Door:
 
     def wait_until_gone(self) -> None:
         self.server.wait_until_idle()
-        until = time.monotonic() + 5
-        while self.server.app.state.connections.count:
-            assert time.monotonic() < until
-            time.sleep(0.005)
+        wait_until(lambda: not self.server.app.state.connections.count)
 
 
 @dataclass

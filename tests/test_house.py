@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -71,6 +72,7 @@ WINGS = {
 }
 
 
+@cache
 def imports(file: Path) -> set[str]:
     """Modules and names of cosyserve that a file imports, at any depth."""
     names: set[str] = set()

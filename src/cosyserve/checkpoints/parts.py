@@ -7,7 +7,8 @@ all of them (a speech LM alone, a token2wav alone), and parts of two folders can
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -116,7 +117,7 @@ def voice_files(folder: Path) -> tuple[Path, ...]:
     return (*files, speakers) if speakers.exists() else tuple(files)
 
 
-class SkipInit(TorchFunctionMode):
+class _SkipInit(TorchFunctionMode):
     """Skips the random initialization of modules built inside: on the meta device it has no effect,
     but torch would load its compiler for it, which takes a second and 100 MB."""
 
@@ -128,15 +129,22 @@ class SkipInit(TorchFunctionMode):
         return kwargs["tensor"] if draws else func(*args, **kwargs)
 
 
+@contextmanager
+def meta_device() -> Iterator[None]:
+    """Modules built inside have shapes, and no weights."""
+    with torch.device("meta"), _SkipInit():
+        yield
+
+
 def shapes(module: Callable[[Any], nn.Module], config: Any) -> Shapes:
     """Keys and shapes of a module's state, without its weights."""
-    with torch.device("meta"), SkipInit():
+    with meta_device():
         return {key: tuple(value.shape) for key, value in module(config).state_dict().items()}
 
 
 def build(module: Callable[[Any], M], config: Any, state: State, origin: str) -> M:
     """A module that holds exactly these tensors; a mismatch names origin and key."""
-    with as_checkpoint_error(origin), torch.device("meta"), SkipInit():
+    with as_checkpoint_error(origin), meta_device():
         built = module(config)
     check(origin, state, {key: tuple(value.shape) for key, value in built.state_dict().items()})
     built.load_state_dict(state, assign=True)

@@ -1,12 +1,15 @@
 """Numbers as people write them, drawn at random, and the grammars' readings to compare with.
 
-`python -m tests.text.number_rules.corpus 2000 1` compares so many of every kind, drawn by a seed.
+`python -m tests.text.number_rules.corpus 2000 1` compares so many of every kind, drawn by a seed;
+a file's name behind it keeps what the grammars say, as `readings.json` is kept for the tests.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 from cosyserve.text.fixes import ALL_FIXES
@@ -160,30 +163,40 @@ CHINESE: dict[str, Kind] = {
 }
 
 
-def differences(kind: str, language: Language, count: int, seed: int) -> tuple[int, list[str]]:
-    """How many of so many draws the rules read, and where the grammar reads another thing."""
-    english = language is Language.ENGLISH
-    draw, rule = Draw(f"{seed} {kind}"), read_english if english else read_chinese
-    known, wrong = 0, []
-    for _ in range(count):
-        written = (ENGLISH if english else CHINESE)[kind](draw)
-        words = rule(written)
-        if words is None:
-            continue
-        known += 1
-        grammar = rewrite_words(read_numbers(written, language), language, ALL_FIXES)
-        if words != grammar:
-            wrong.append(f"{written}: {words!r}, but {grammar!r}")
-    return known, wrong
+KINDS = {Language.ENGLISH: ENGLISH, Language.CHINESE: CHINESE}
+RULES = {Language.ENGLISH: read_english, Language.CHINESE: read_chinese}
+
+
+def drawn(kind: str, language: Language, count: int, seed: int) -> list[str]:
+    """Those of so many draws that the rules read."""
+    draw = Draw(f"{seed} {kind}")
+    written = [KINDS[language][kind](draw) for _ in range(count)]
+    return [text for text in written if RULES[language](text) is not None]
+
+
+def grammar(written: str, language: Language) -> str:
+    return rewrite_words(read_numbers(written, language), language, ALL_FIXES)
+
+
+def differences(readings: dict[str, str], language: Language) -> list[str]:
+    """Where the rules read another thing."""
+    return [
+        f"{written}: {words!r}, but {expected!r}"
+        for written, expected in readings.items()
+        if (words := RULES[language](written)) != expected
+    ]
 
 
 if __name__ == "__main__":
-    count = int(sys.argv[1])
-    for language, kinds in ((Language.ENGLISH, ENGLISH), (Language.CHINESE, CHINESE)):
-        for kind in kinds:
-            known, wrong = differences(kind, language, count, seed=int(sys.argv[2]))
-            print(
-                f"{language} {kind}: {known} of {count} read, {len(wrong)} wrong",
-                *wrong[:5],
-                sep="\n  ",
-            )
+    count, seed = int(sys.argv[1]), int(sys.argv[2])
+    kept: dict[str, dict[str, dict[str, str]]] = {}
+    for language in KINDS:
+        for kind in KINDS[language]:
+            texts = drawn(kind, language, count, seed)
+            readings = {text: grammar(text, language) for text in texts}
+            kept.setdefault(language, {})[kind] = readings
+            wrong = differences(readings, language)
+            said = f"{language} {kind}: {len(texts)} of {count} read, {len(wrong)} wrong"
+            print(said, *wrong[:5], sep="\n  ")
+    if len(sys.argv) > 3:
+        Path(sys.argv[3]).write_text(json.dumps(kept, ensure_ascii=False, indent=0), "utf-8")

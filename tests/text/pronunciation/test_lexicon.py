@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cosyserve.errors import InputError
@@ -44,7 +44,6 @@ def test_words_are_said_as_asked(text: str, words: str) -> None:
     assert spoken(text, ENTRIES) == words
 
 
-@settings(deadline=None)
 @given(TEXT)
 def test_a_lexicon_changes_its_words_only(text: str) -> None:
     names = {word: f"x{chr(0xF800 + number)}" for number, word in enumerate(ENTRIES)}
@@ -54,7 +53,6 @@ def test_a_lexicon_changes_its_words_only(text: str) -> None:
     assert changed.lower() == spoken(text, {}).lower()
 
 
-@settings(deadline=None, max_examples=150)
 @given(TEXT, st.integers(1, 5))
 def test_words_may_arrive_in_pieces(text: str, length: int) -> None:
     gate = ReadinessGate(lexicon=Lexicon(ENTRIES))

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.checkpoints.onnx.weights import match_weights, read_onnx
+from cosyserve.checkpoints.parts import meta_device
 from cosyserve.contracts import Floats, Ints
 from cosyserve.errors import CheckpointError
 from cosyserve.models.config import CamPlusConfig, S3Config
@@ -86,7 +87,7 @@ def load_speech_tokenizer(
     path: Path, config: S3Config = PUBLISHED_S3, threads: int = 1
 ) -> SpeechTokenizer:
     """Read a tokenizer from its ONNX file; `threads` are those of onnxruntime."""
-    with torch.device("meta"):
+    with meta_device():
         tokenizer = TorchSpeechTokenizer(S3Tokenizer(config))
         example = (torch.zeros(1, config.mels, 8), torch.tensor([8]))
     return _load(
@@ -105,7 +106,7 @@ def load_speaker_encoder(
     path: Path, config: CamPlusConfig = PUBLISHED_CAMPLUS, threads: int = 1
 ) -> SpeakerEncoder:
     """Read a speaker encoder from its ONNX file; `threads` are those of onnxruntime."""
-    with torch.device("meta"):
+    with meta_device():
         encoder = TorchSpeakerEncoder(CamPlus(config))
         example = (torch.zeros(1, 8, config.feat),)
     return _load(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from cosyserve.checkpoints.parts import Shapes, State, shapes
+from cosyserve.checkpoints.parts import Shapes, State, meta_device, shapes
 from cosyserve.errors import CheckpointError
 from cosyserve.models.config import (
     FlowConfig,
@@ -213,7 +213,7 @@ def without_prefix(state: State) -> State:
 
 def vocoder_shapes(config: VocoderConfig) -> Shapes:
     """hift.pt: each weight-normed convolution has a length and a direction for its weight."""
-    with torch.device("meta"):
+    with meta_device():
         module = HiFT(config)
     normed = _weight_normed(module)
     published: Shapes = {}

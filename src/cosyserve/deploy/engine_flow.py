@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from cosyserve.backends.estimators.engines import Report, Runtime, open_engines
-from cosyserve.backends.estimators.graphs import Limits
+from cosyserve.backends.estimators.graphs import ShapeProfile
 from cosyserve.backends.estimators.onnx_runtime import OnnxRuntime
 from cosyserve.backends.estimators.open import ONNXRUNTIME, source_flow
 from cosyserve.backends.estimators.tensorrt_library import find_tensorrt
@@ -41,9 +41,9 @@ def _runtime(options: FlowOptions) -> Runtime:
         return OnnxRuntime()
     if options.capability and not re.fullmatch(r"\d+\.\d", options.capability):
         raise InputError(f"--compute-capability is like 8.9, got {options.capability!r:.20}")
-    limits = Limits.upto(options.max_rows, options.max_frames)
+    shapes = ShapeProfile.upto(options.max_rows, options.max_frames)
     library = find_tensorrt()
     device = torch.device("cuda") if torch.cuda.is_available() else None
-    runtime = TensorRTRuntime(library, options.precision, device, options.capability, limits)
+    runtime = TensorRTRuntime(library, options.precision, device, options.capability, shapes)
     library.gpu(device, options.capability)  # which refuses what can't be built
     return runtime

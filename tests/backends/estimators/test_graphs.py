@@ -11,7 +11,7 @@ from onnx import TensorProto
 from torch import Tensor, nn
 
 from cosyserve.backends.estimators.export import to_onnx
-from cosyserve.backends.estimators.graphs import EstimatorGraph, Limits, Sizes, graphs_of
+from cosyserve.backends.estimators.graphs import EstimatorGraph, ShapeProfile, Sizes, graphs_of
 from cosyserve.backends.estimators.onnx_runtime import OnnxGraph
 from cosyserve.contracts import Floats
 from cosyserve.engine.compute.token2wav import Token2Wav
@@ -181,6 +181,6 @@ def test_an_example_hides_something_and_shows_something() -> None:
 
 @pytest.mark.parametrize(("rows", "frames"), [(1, 3000), (16, 100)])
 def test_limits_hold_the_usual_sizes(rows: int, frames: int) -> None:
-    assert Limits.upto(16, 3008).largest == Sizes(16, 3008, 3008)
+    assert ShapeProfile.upto(16, 3008).largest == Sizes(16, 3008, 3008)
     with pytest.raises(InputError, match=f"got {rows} of {frames}"):
-        Limits.upto(rows, frames)
+        ShapeProfile.upto(rows, frames)

@@ -13,17 +13,17 @@ import torch
 from cosyserve.backends.estimators import engines, tensorrt_runtime
 from cosyserve.backends.estimators.engines import open_engines
 from cosyserve.backends.estimators.export import to_onnx
-from cosyserve.backends.estimators.graphs import EstimatorGraph, Limits, Sizes, graphs_of
+from cosyserve.backends.estimators.graphs import EstimatorGraph, ShapeProfile, Sizes, graphs_of
 from cosyserve.backends.estimators.tensorrt_build import build_plan
 from cosyserve.backends.estimators.tensorrt_graph import TensorRTGraph
 from cosyserve.backends.estimators.tensorrt_library import LIBRARIES, RTX, TensorRT, find_tensorrt
-from cosyserve.backends.estimators.tensorrt_runtime import LIMITS, TensorRTRuntime
+from cosyserve.backends.estimators.tensorrt_runtime import SHAPES, TensorRTRuntime
 from cosyserve.errors import CheckpointError, CosyError, InputError
 from tests.backends.estimators.flows import exported, small_flow
 from tests.backends.estimators.tensorrt_stand_in import API, Engine, Stream, stand_in, use_streams
 
 CPU = torch.device("cpu")
-SMALL = Limits.upto(3, 500)
+SMALL = ShapeProfile.upto(3, 500)
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_an_engine_is_made_once_for_what_its_name_says(
 
 def test_what_no_engine_can_be_made_of(graph: EstimatorGraph, streams: list[Stream]) -> None:
     with pytest.raises(CheckpointError, match="can't read the graph 'chunk': no ONNX"):
-        build_plan(stand_in(), graph, b"no", LIMITS, "")
+        build_plan(stand_in(), graph, b"no", SHAPES, "")
     with pytest.raises(CheckpointError, match="can't load the engine"):
         TensorRTGraph(stand_in(), b"no", graph, CPU)
 

@@ -35,7 +35,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ShapeProfile:
     """The sizes that an engine is built for."""
 
     smallest: Sizes
@@ -43,7 +43,7 @@ class Limits:
     largest: Sizes
 
     @classmethod
-    def upto(cls, rows: int, frames: int) -> Limits:
+    def upto(cls, rows: int, frames: int) -> ShapeProfile:
         """For so many rows of so many frames; 50 frames are a second."""
         usual = Sizes(2, 500, 250)
         if rows < usual.rows or frames < usual.frames:

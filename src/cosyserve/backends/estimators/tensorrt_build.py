@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cosyserve.backends.estimators.graphs import EstimatorGraph, Limits
+from cosyserve.backends.estimators.graphs import EstimatorGraph, ShapeProfile
 from cosyserve.backends.estimators.tensorrt_library import RTX, TensorRT
 from cosyserve.errors import CheckpointError
 
@@ -12,7 +12,7 @@ WORKSPACE = 4 << 30  # bytes that a layer may have, as the original allows
 
 
 def build_plan(
-    library: TensorRT, graph: EstimatorGraph, onnx: bytes, limits: Limits, gpu: str
+    library: TensorRT, graph: EstimatorGraph, onnx: bytes, shapes: ShapeProfile, gpu: str
 ) -> bytes:
     """The engine, with the types that the ONNX file has; `gpu` as `TensorRT.gpu` gives it."""
     trt, logger = library.api, library.logger
@@ -28,16 +28,16 @@ def build_plan(
     if library.name == RTX:
         config.num_compute_capabilities = 1
         config.set_compute_capability(getattr(trt.ComputeCapability, gpu), 0)
-    config.add_optimization_profile(_profile(builder, graph, limits))
+    config.add_optimization_profile(_profile(builder, graph, shapes))
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise CheckpointError(f"TensorRT can't build the graph {graph.name!r}: it says why above")
     return bytes(plan)
 
 
-def _profile(builder: Any, graph: EstimatorGraph, limits: Limits) -> Any:
+def _profile(builder: Any, graph: EstimatorGraph, shapes: ShapeProfile) -> Any:
     profile = builder.create_optimization_profile()
     for name, axes in graph.inputs.items():
-        sizes = (limits.smallest, limits.usual, limits.largest)
+        sizes = (shapes.smallest, shapes.usual, shapes.largest)
         profile.set_shape(name, *(size.of(axes) for size in sizes))
     return profile

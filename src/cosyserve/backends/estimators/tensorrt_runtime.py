@@ -10,13 +10,13 @@ import torch
 
 from cosyserve.backends.estimators.engine_file import EngineFile
 from cosyserve.backends.estimators.export import to_onnx
-from cosyserve.backends.estimators.graphs import EstimatorGraph, Limits
+from cosyserve.backends.estimators.graphs import EstimatorGraph, ShapeProfile
 from cosyserve.backends.estimators.tensorrt_build import build_plan
 from cosyserve.backends.estimators.tensorrt_graph import TensorRTGraph
 from cosyserve.backends.estimators.tensorrt_library import TensorRT
 
 MAX_ROWS, MAX_FRAMES = 8, 3008  # four utterances of a minute, doubled for guidance
-LIMITS = Limits.upto(MAX_ROWS, MAX_FRAMES)
+SHAPES = ShapeProfile.upto(MAX_ROWS, MAX_FRAMES)
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TensorRTRuntime:
     precision: str
     device: torch.device | None  # None: engines are built here, and run elsewhere
     capability: str = ""  # of TensorRT-RTX's engines; empty: the device's
-    limits: Limits = LIMITS
+    shapes: ShapeProfile = SHAPES
 
     @property
     def gpu(self) -> str:
@@ -40,7 +40,7 @@ class TensorRTRuntime:
     def make(self, graph: EstimatorGraph) -> bytes:
         onnx = to_onnx(graph.cast(getattr(torch, self.precision)))
         with nullcontext() if self.device is None else torch.cuda.device(self.device):
-            return build_plan(self.library, graph, onnx, self.limits, self.gpu)
+            return build_plan(self.library, graph, onnx, self.shapes, self.gpu)
 
     def open(self, graph: EstimatorGraph, engine: bytes) -> TensorRTGraph | None:
         if self.device is None or self.capability:

@@ -68,7 +68,7 @@ class Parameters(BaseModel):
     word_timestamp_enabled: bool = False
 
 
-class Input(BaseModel):
+class TaskInput(BaseModel):
     text: str = ""
     flush: bool = False
     directive: Literal["cancel"] | None = None
@@ -77,7 +77,7 @@ class Input(BaseModel):
 class Payload(BaseModel):
     model: str = ""
     parameters: Parameters = Field(default_factory=Parameters)
-    input: Input = Field(default_factory=Input)
+    input: TaskInput = Field(default_factory=TaskInput)
 
 
 class Task(BaseModel):

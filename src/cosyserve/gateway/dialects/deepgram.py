@@ -25,7 +25,7 @@ FORMATS = {
 }
 
 
-class Command(BaseModel):
+class ControlMessage(BaseModel):
     type: Literal["Speak", "Flush", "Clear", "Close"]
     text: str = ""
 
@@ -66,7 +66,7 @@ class DeepgramConnection(DialectConnection):
         )
 
     async def take(self, message: dict[str, Any]) -> None:
-        command = read(Command, message)
+        command = read(ControlMessage, message)
         stream = self.streams.get("") or self.open_stream("", self._fields)
         match command.type:
             case "Speak":

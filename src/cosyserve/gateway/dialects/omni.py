@@ -19,7 +19,7 @@ from cosyserve.gateway.speech.body import SpeechFields
 FIRST = "session.config"  # what tells their clients from ours
 
 
-class Input(BaseModel):
+class InputMessage(BaseModel):
     type: Literal["session.config", "input.text", "input.done", "session.close"]
     text: str = ""
 
@@ -49,7 +49,7 @@ class OmniConnection(DialectConnection):
         await self.take(first)
 
     async def take(self, message: dict[str, Any]) -> None:
-        asked = read(Input, message)
+        asked = read(InputMessage, message)
         stream = self.streams.get("")
         if asked.type == "session.close":
             self.leave()

@@ -39,7 +39,7 @@ InputName = Literal[
 ]
 
 
-class Input(BaseModel):
+class RequestInput(BaseModel):
     """A tensor; its data may be nested as its shape says, or flat."""
 
     name: InputName
@@ -49,7 +49,7 @@ class Input(BaseModel):
 
 
 class InferRequest(BaseModel):
-    inputs: Annotated[list[Input], Field(min_length=1, max_length=len(get_args(InputName)))]
+    inputs: Annotated[list[RequestInput], Field(min_length=1, max_length=len(get_args(InputName)))]
 
 
 class Output(BaseModel):

@@ -26,7 +26,7 @@ import triton_python_backend_utils as pb
 
 from cosyserve.errors import InputError, OverloadError
 from cosyserve.triton.models.errors import triton_error
-from cosyserve.triton.models.metrics import Metrics
+from cosyserve.triton.models.metrics import ModelMetrics
 
 Array = npt.NDArray[Any]
 Outputs = dict[str, Array]
@@ -145,7 +145,7 @@ class AsyncTritonModel:
 
         It has a thread of its own: each look waits for the server.
         """
-        metrics = Metrics(self.name)
+        metrics = ModelMetrics(self.name)
         while True:
             time.sleep(WATCH_SECONDS)
             metrics.show(self.held(), self.totals())

@@ -8,7 +8,7 @@ from typing import Any
 import triton_python_backend_utils as pb
 
 
-class Metrics:
+class ModelMetrics:
     """Each call waits for the server; a number is sent when it has changed."""
 
     def __init__(self, model: str) -> None:

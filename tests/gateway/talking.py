@@ -12,6 +12,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
+from tests.waiting import PATIENCE
+
 STREAM = "/v1/audio/speech/stream"
 OVER = ("done", "error")
 Event = dict[str, Any]
@@ -80,6 +82,6 @@ def talking(url: str, **options: Any) -> Iterator[Talk]:
 def close_code(socket: ClientConnection) -> int:
     """The code with which the server closed the connection."""
     with pytest.raises(ConnectionClosed) as closed:
-        socket.recv(timeout=5)
+        socket.recv(timeout=PATIENCE)
     assert closed.value.rcvd
     return closed.value.rcvd.code

@@ -33,10 +33,14 @@ every_dialect = pytest.mark.parametrize("kind", TWINS)
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[Running]:
     """A server with a key, and with little room."""
-    settings = Settings(
-        max_input_characters=40, max_requests_per_key=1, max_body_bytes=5000, max_idle_seconds=0.5
-    )
+    settings = Settings(max_input_characters=40, max_requests_per_key=1, max_body_bytes=5000)
     with serving(settings=settings, keys=[KEY]) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[Running]:
+    with serving(settings=Settings(max_idle_seconds=0.5)) as running:
         yield running
 
 
@@ -132,12 +136,6 @@ def test_limits(narrow: Running, kind: type[Twin]) -> None:
         narrow.engine.held = False
         twin.text("The rest of it is lost.")
         twin.end()
-        twin.name = "b"
-        twin.start()
-        twin.text("a")
-        while not twin.error(heard := twin.hear().last):  # Deepgram's `Flush` is answered
-            pass
-        assert "no text came" in twin.error(heard)
         twin.send({"text": "x" * 6000})
         with pytest.raises(ConnectionClosed) as closed:
             [twin.hear_next() for _ in range(9)]
@@ -184,10 +182,20 @@ def test_a_key_in_the_first_message(narrow: Running) -> None:
 
 
 @every_dialect
-def test_a_silent_client_is_sent_away(narrow: Running, kind: type[Twin]) -> None:
-    with dialed(narrow, kind, additional_headers=headers(kind)) as twin:
+def test_a_silent_client_is_sent_away(impatient: Running, kind: type[Twin]) -> None:
+    with dialed(impatient, kind) as twin:
         assert "connect again" in twin.error(twin.hear().last)
         assert close_code(twin.socket) == 1008
+
+
+@every_dialect
+def test_text_that_does_not_go_on_is_given_up(impatient: Running, kind: type[Twin]) -> None:
+    with dialed(impatient, kind) as twin:
+        twin.start()
+        twin.text("a")
+        while not twin.error(heard := twin.hear().last):  # Deepgram's `Flush` is answered
+            pass
+        assert "no text came" in twin.error(heard)
 
 
 @every_dialect

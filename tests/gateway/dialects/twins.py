@@ -13,6 +13,7 @@ from typing import Any
 from websockets.sync.client import ClientConnection, connect
 
 from tests.gateway.serving import Running
+from tests.waiting import PATIENCE
 
 Event = dict[str, Any]
 
@@ -67,7 +68,7 @@ class Twin(ABC):
         """The audio in an event."""
         return b""
 
-    def hear_next(self, timeout: float = 10) -> Event | bytes:
+    def hear_next(self, timeout: float = PATIENCE) -> Event | bytes:
         message = self.socket.recv(timeout=timeout)
         if isinstance(message, bytes):
             return message

@@ -337,7 +337,7 @@ HEADERS = {"additional_headers": {"Authorization": f"Bearer {KEY}"}}
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[Running]:
-    settings = Settings(max_requests=1, max_connections=2, max_idle_seconds=1.5)
+    settings = Settings(max_requests=1, max_connections=2, max_idle_seconds=4)
     with serving(SineEngine(), settings, keys=[KEY]) as running:
         yield running
 

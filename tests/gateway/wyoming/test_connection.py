@@ -86,7 +86,7 @@ async def hear(client: AsyncTcpClient, until: Callable[[str], bool] = AudioStop.
 
 @pytest.fixture(scope="module")
 def shared_door() -> Iterator[Door]:
-    settings = Settings(max_requests=1, max_connections=8, max_idle_seconds=1.5)
+    settings = Settings(max_requests=1, max_connections=8, max_idle_seconds=4)
     with (
         serving(SineEngine(), settings) as server,
         listen("127.0.0.1", 0, 10) as listener,

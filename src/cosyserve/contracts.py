@@ -51,8 +51,7 @@ class Mode(StrEnum):
     CONVERT = "convert"  # no LM: the speech tokens of a source recording
 
 
-# "early": the speech ended long before its text did.
-FinishReason = Literal["stop", "length", "early", "cancelled", "error"]
+FinishReason = Literal["stop", "length", "early", "cancelled", "error"]  # early: before the text
 PromptForm = Literal["ids", "text", "chat"]  # of an LLM server
 FlowBackend = Literal["ours", "tensorrt", "onnxruntime"]  # what computes the flow's estimator
 

@@ -12,14 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import (
-    MAX_WAIT_SECONDS,
-    MAX_WAITING,
-    TOKENS_PER_SECOND,
-    EngineStats,
-    Floats,
-    SpeechRequest,
-)
+from cosyserve.contracts import MAX_WAIT_SECONDS, MAX_WAITING, EngineStats, Floats, SpeechRequest
 from cosyserve.engine.compute.errors import client_error, is_fatal
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.limits import MAX_POSITIONS, POLL_SECONDS
@@ -226,10 +219,7 @@ class Scheduler:
     def _waits_for_tokens(self, session: Session, now: float) -> bool:
         if session.take.ready:
             return session.urgent and not self._chunks.is_due(session, now)
-        # The first chunk of an utterance that follows another one may need many.
-        missing = 0 if session.take.heard else -session.spare
-        reserve = NEEDED_SECONDS + missing / TOKENS_PER_SECOND
-        return not session.stream or session.slack(now) <= reserve
+        return not session.stream or session.slack(now) <= NEEDED_SECONDS + session.reserve
 
     def _advance_lm(self) -> bool:
         started = self.clock()

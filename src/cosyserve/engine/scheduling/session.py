@@ -9,7 +9,14 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cosyserve.contracts import AudioChunk, FinishReason, Floats, SpeechRequest, Timeline
+from cosyserve.contracts import (
+    TOKENS_PER_SECOND,
+    AudioChunk,
+    FinishReason,
+    Floats,
+    SpeechRequest,
+    Timeline,
+)
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.limits import OFFLINE_SLACK
 from cosyserve.engine.compute.playback import Playback
@@ -142,6 +149,12 @@ class Session:
     def urgent(self) -> bool:
         """Whether somebody waits for a first sound."""
         return self.stream and not self.playback.chunks
+
+    @property
+    def reserve(self) -> float:
+        """Seconds before a listener runs dry that tokens are wanted: the first chunk of an
+        utterance that follows another one may need many."""
+        return 0.0 if self.take.heard else -self.spare / TOKENS_PER_SECOND
 
     def slack(self, now: float) -> float:
         """Seconds of audio that the listener still has, or that a whole text may wait."""

@@ -141,7 +141,7 @@ def say(
         f"{seconds:.2f} s of speech {where}: first audio after {1000 * first:.0f} ms"
         # a player takes the speech no faster than it is heard
         + (f", RTF {took / max(seconds, 1e-9):.3f}" if output else "")
-        + ENDS.get(chunk.finish, "")
+        + ENDS.get(chunk.finish or "", "")
     )
 
 

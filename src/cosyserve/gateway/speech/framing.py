@@ -61,8 +61,14 @@ class SSEFraming:
         return _delta(self._encoder.push(samples))
 
     def finish(self, reason: str, usage: Usage) -> bytes:
-        how = {"finish_reason": reason, "usage": usage.model_dump()}
-        return _delta(self._encoder.finish()) + _event({"type": "speech.audio.done"} | how)
+        done = _event(
+            {
+                "type": "speech.audio.done",
+                "finish_reason": reason,
+                "usage": usage.model_dump(),
+            }
+        )
+        return _delta(self._encoder.finish()) + done
 
     def failure(self, refusal: Refusal) -> bytes | None:
         return _event({"type": "error"} | refusal.envelope.model_dump())

@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -162,7 +163,8 @@ def either_model(request: pytest.FixtureRequest) -> Model:
     if request.param == "test":
         model: Model = request.getfixturevalue("model")
         return model
-    return load_folder(request.getfixturevalue("cosyvoice3_folder"))
+    tiny = load_folder(request.getfixturevalue("cosyvoice3_folder"))
+    return replace(tiny, config=replace(tiny.config, speech=False))
 
 
 @pytest.fixture(scope="session")

@@ -51,7 +51,7 @@ class Mode(StrEnum):
     CONVERT = "convert"  # no LM: the speech tokens of a source recording
 
 
-FinishReason = Literal["stop", "length", "cancelled", "error"]
+FinishReason = Literal["stop", "length", "early", "cancelled", "error"]  # early: before the text
 PromptForm = Literal["ids", "text", "chat"]  # of an LLM server
 FlowBackend = Literal["ours", "tensorrt", "onnxruntime"]  # what computes the flow's estimator
 
@@ -262,8 +262,9 @@ class AudioChunk:
     start: float  # seconds of audio before this chunk
     tokens: int  # speech tokens that this chunk turned into audio
     finish: FinishReason | None = None
-    text_tokens: int = 0  # of the whole text; said with the last chunk
+    text_tokens: int = 0  # of the text, those that were not told before
     timeline: Timeline | None = None  # said with the first and the last chunk, if it is known
+    retries: int = 0  # utterances that were drawn once more, those that were not told before
 
     @property
     def final(self) -> bool:

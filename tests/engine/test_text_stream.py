@@ -66,7 +66,7 @@ async def spoken_as_it_arrives(speaker: Speaker) -> None:
     assert len(sent) < 6 * len(WORDS)
     rest = await listen(chunks)
     assert rest[-1].finish in ("stop", "length")
-    assert rest[-1].text_tokens > 100
+    assert sum(chunk.text_tokens for chunk in [first, *rest]) > 100
     assert first.index == 0
 
 
@@ -87,7 +87,8 @@ async def reads_numbers_as_in_a_whole_text(speaker: Speaker) -> None:
     words = SpeechRequest(
         "I am the third of one thousand two hundred and fifty.", speaker.voice, Mode.PRESET, seed=3
     )
-    assert heard[-1].text_tokens == list(speak(speaker.model, words))[-1].text_tokens
+    alone = speak(speaker.model, words)
+    assert sum(c.text_tokens for c in heard) == sum(c.text_tokens for c in alone)
 
 
 async def ends_when_its_listener_leaves(speaker: Speaker) -> None:

@@ -93,6 +93,7 @@ class SineEngine:
     error: Exception | None = None
     error_at: int = 0  # the chunk in whose place the error comes
     finish: FinishReason | None = "stop"
+    retries: int = 0  # that are told
     poison: bool = False  # samples that are not numbers
     speech: bool = True
     ready: bool = True
@@ -152,8 +153,9 @@ class SineEngine:
                 start=index * size / SAMPLE_RATE,
                 tokens=self.chunk_tokens,
                 finish=self.finish if last else None,
-                text_tokens=7 if last else 0,
+                text_tokens=0 if index else 7,
                 timeline=LAST if last else None if index else FIRST,
+                retries=self.retries if last else 0,
             )
 
     async def embed(self, recording: Recording) -> Voice:

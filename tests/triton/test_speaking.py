@@ -73,7 +73,8 @@ def test_a_stream_is_the_engines(served: Served, model: Model, voice: Voice) -> 
     assert [chunk["start"] for chunk in told] == pytest.approx(starts.tolist())
     assert [chunk["finish"] for chunk in told[:-1]] == [None] * (len(told) - 1)
     assert told[-1]["finish"] == expected[-1].finish
-    assert told[-1]["text_tokens"] == expected[-1].text_tokens
+    texts = sum(chunk["text_tokens"] for chunk in told), sum(c.text_tokens for c in expected)
+    assert texts[0] == texts[1] > 0
     spoken = np.concatenate([chunk.samples for chunk in expected])
     np.testing.assert_allclose(samples(found), spoken, atol=1e-3)
 

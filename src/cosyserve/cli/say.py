@@ -35,6 +35,10 @@ from cosyserve.text.pronunciation.lexicon import read_lexicon
 if TYPE_CHECKING:
     from cosyserve.engine.tts import TTS
 
+ENDS = {
+    "length": " (stopped at the length limit)",
+    "early": " (ended long before the text did: try another seed)",
+}
 SUFFIXES = {"ogg": "opus", "raw": "pcm", "ul": "mulaw", "al": "alaw", "m4a": "aac"}
 
 
@@ -137,7 +141,7 @@ def say(
         f"{seconds:.2f} s of speech {where}: first audio after {1000 * first:.0f} ms"
         # a player takes the speech no faster than it is heard
         + (f", RTF {took / max(seconds, 1e-9):.3f}" if output else "")
-        + (" (stopped at the length limit)" if chunk.finish == "length" else "")
+        + ENDS.get(chunk.finish or "", "")
     )
 
 

@@ -11,7 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from cosyserve.contracts import SAMPLE_RATE, AudioChunk, FinishReason, SpeechRequest, Text
+from cosyserve.contracts import (
+    SAMPLE_RATE,
+    AudioChunk,
+    FinishReason,
+    Floats,
+    SpeechRequest,
+    Text,
+    Timeline,
+)
 from cosyserve.engine.compute.playback import Playback
 from cosyserve.errors import InputError, OverloadError
 from cosyserve.text.pronunciation.ssml import is_ssml, read_ssml
@@ -30,7 +38,7 @@ class ConcatenatedChunks:
         self._request = request
         self._sentences = 0
         self._playback = Playback()
-        self._text_tokens = 0
+        self._text_tokens = self._retries = 0
         self._finish: FinishReason = "stop"
 
     @property
@@ -43,25 +51,37 @@ class ConcatenatedChunks:
         return replace(self._request, text=text, seed=seed, speed=self._request.speed * rate)
 
     def silence(self, seconds: float) -> AudioChunk:
-        samples = np.zeros(round(seconds * SAMPLE_RATE), np.float32)
-        return self._playback.send(samples, 0, time.monotonic())
+        return self._send(np.zeros(round(seconds * SAMPLE_RATE), np.float32))
 
     def add(self, chunk: AudioChunk) -> AudioChunk:
         """A chunk of the newest request."""
-        self._finish = chunk.finish or self._finish
+        if self._finish == "stop":
+            self._finish = chunk.finish or "stop"
         self._text_tokens += chunk.text_tokens
+        self._retries += chunk.retries
         # The LM goes on with the next sentence. When it entered the queue is told of the first.
         first = chunk.timeline and replace(chunk.timeline, drawn=None)
-        timeline = None if self.started else first
-        now = time.monotonic()
-        return self._playback.send(chunk.samples, chunk.tokens, now, timeline=timeline)
+        return self._send(chunk.samples, chunk.tokens, None if self.started else first)
 
     def last(self) -> AudioChunk:
         """The end of the speech; the sentences' own last chunks are not."""
         if not self._sentences:
             raise InputError("there is nothing to say in the text")
-        now = time.monotonic()
-        return self._playback.send(NOTHING, 0, now, self._finish, self._text_tokens)
+        return self._send(NOTHING, finish=self._finish)
+
+    def _send(
+        self,
+        samples: Floats,
+        tokens: int = 0,
+        timeline: Timeline | None = None,
+        finish: FinishReason | None = None,
+    ) -> AudioChunk:
+        return self._playback.send(
+            *(samples, tokens, time.monotonic(), finish),
+            text_tokens=self._text_tokens,
+            timeline=timeline,
+            retries=self._retries,
+        )
 
 
 def by_sentence(

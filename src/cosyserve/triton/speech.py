@@ -79,7 +79,11 @@ def audio_chunk(answer: Tensors, index: int, start: float) -> AudioChunk:
         return AudioChunk(samples, index, start, len(samples) // SAMPLES_PER_TOKEN)
     details: dict[str, Any] = json.loads(answer["details"].reshape(-1)[0])
     return AudioChunk(
-        samples, index, start, details["tokens"], details["finish"], details["text_tokens"]
+        *(samples, index, start),
+        tokens=details["tokens"],
+        finish=details["finish"],
+        text_tokens=details["text_tokens"],
+        retries=details.get("retries", 0),
     )
 
 

@@ -227,7 +227,7 @@ def test_nothing_said_is_tried_once_more_and_then_told() -> None:
     run(scheduler)
     (error,) = heard
     assert "before it said anything" in str(error)
-    assert session.attempts == 1
+    assert session.retries == 1
 
 
 def test_silence_is_no_success() -> None:

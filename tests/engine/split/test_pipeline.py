@@ -91,8 +91,8 @@ def test_the_speech_is_that_of_one_process(
     assert [c.index for c in found] == list(range(len(found)))
     assert found[0].tokens == expected[0].tokens
     assert sum(c.tokens for c in found) == sum(c.tokens for c in expected)
-    ends = found[-1], expected[-1]
-    assert len({(c.finish, c.text_tokens) for c in ends}) == 1
+    assert sum(c.text_tokens for c in found) == sum(c.text_tokens for c in expected)
+    assert found[-1].finish == expected[-1].finish
     np.testing.assert_allclose(samples(found), samples(expected), atol=1e-3)
 
 
@@ -299,6 +299,56 @@ def test_a_failure_that_stays_is_told_and_nothing_is_held(
     with pytest.raises(error, match=complaint):
         asyncio.run(heard(engine, SpeechRequest(TEXT, voice)))
     assert token2wav.streams == 0
+
+
+def speaking() -> Model:
+    """The model without weights, as if it had learnt to speak: its texts have a length."""
+    parts = random_parts()
+    return assemble(replace(parts, states={}, config=replace(parts.config, speech=True)))
+
+
+def told(*counts: int) -> list[list[SpeechTokens]]:
+    """Answers of so many tokens, in pieces of 40."""
+    return [
+        [
+            *(SpeechTokens((1,) * min(40, count - begin)) for begin in range(0, count, 40)),
+            SpeechTokens((), "stop"),
+        ]
+        for count in counts
+    ]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("text", "counts", "spoken", "retries", "finish"),
+    [
+        (TEXT, [5, 200], 200, 1, "stop"),
+        (TEXT, [5, 6], 6, 1, "early"),
+        (LONG, [400, 30, 400, 400], None, 1, "stop"),
+    ],
+    ids=["drawn again", "still short", "a later utterance"],
+)
+def test_an_end_that_comes_too_soon(
+    voice: Voice,
+    text: str,
+    counts: list[int],
+    spoken: int | None,
+    retries: int,
+    finish: str,
+    stream: bool,
+) -> None:
+    model = speaking()
+    engine = SplitEngine(model, ScriptedLM(), ScriptedToken2Wav(*[0.5] * len(counts)))
+    request = SpeechRequest(text, replace(voice, prompt_text=""), Mode.CROSS_LINGUAL, stream=stream)
+    tasks = engine._plan(request)
+    engine.lm = lm = ScriptedLM(*told(*counts[: len(tasks) + 1]))
+    chunks = asyncio.run(heard(engine, request))
+    assert sum(chunk.retries for chunk in chunks) == retries
+    assert chunks[-1].finish == finish
+    assert len({asked.seed for asked in lm.asked}) == len(tasks) + 1
+    assert sum(chunk.text_tokens for chunk in chunks) == sum(task.text_tokens for task in tasks)
+    if spoken is not None:
+        assert sum(chunk.tokens for chunk in chunks) == spoken
 
 
 def test_what_can_not_be_asked_is_refused(engine: SplitEngine, voice: Voice) -> None:

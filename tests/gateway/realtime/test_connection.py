@@ -314,6 +314,9 @@ def test_a_response_that_fails_says_so(server: Running, error: Exception) -> Non
             "incomplete",
             "max_output_tokens",
         )
+        server.behave(finish="early")  # a reason that OpenAI has no word for
+        done = talk.say("Hello.")[-1]["response"]
+        assert (done["status"], done["status_details"]["reason"]) == ("incomplete", None)
 
 
 @pytest.mark.parametrize("stage", ["open", "waiting", "speaking"])

@@ -212,6 +212,7 @@ def test_the_most_tokens_end_the_speech(server: Running, most: int) -> None:
     outcome = server.http.get(f"{SPEECH}/{answer.headers['x-request-id']}").json()
     assert outcome["finish_reason"] == ("length" if most < 40 else "stop")
     assert outcome["usage"]["output_tokens"] == min(most, 40)
+    assert outcome["usage"]["input_tokens"] == 7
 
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 22_050, 44_100, 48_000])

@@ -69,7 +69,7 @@ def test_every_format_as_events(audio_format: AudioFormat, server: Running) -> N
     data = b"".join(base64.b64decode(str(event["audio"])) for event in deltas)
     check_audio(data, audio_format, server.engine)
     usage = {"input_tokens": 7, "output_tokens": 40, "total_tokens": 47}
-    assert done == {"type": "speech.audio.done", "usage": usage}
+    assert done == {"type": "speech.audio.done", "finish_reason": "stop", "usage": usage}
 
 
 def test_mp3_is_the_default(server: Running) -> None:

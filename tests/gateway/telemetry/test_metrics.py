@@ -54,6 +54,16 @@ def test_a_stream_in_time_has_no_silence(fresh: Running) -> None:
     assert metrics["vllm_omni:audio_continuity_ok_total", "sine", "100"] == 1
 
 
+def test_speech_that_ended_too_soon_is_counted(fresh: Running) -> None:
+    for finish, retries in (("stop", 1), ("early", 1), ("early", 0), ("length", 2), ("stop", 0)):
+        fresh.behave(finish=finish, retries=retries)
+        fresh.say()
+    metrics = counts(fresh)
+    assert metrics["cosyserve_speech_retries_total",] == 4
+    assert metrics["cosyserve_early_speech_total",] == 2
+    assert aborts(fresh) == {}
+
+
 def test_aborts_have_a_reason_and_refusals_are_none(fresh: Running) -> None:
     for error, place in (
         (WorkerError("died"), 0),

@@ -14,6 +14,8 @@ class Playback:
     chunks: int = 0
     samples: int = 0
     began: float | None = None  # when the first chunk was sent
+    text_tokens: int = 0  # that were told
+    retries: int = 0  # that were told
 
     def send(
         self,
@@ -23,17 +25,20 @@ class Playback:
         finish: FinishReason | None = None,
         text_tokens: int = 0,
         timeline: Timeline | None = None,
+        retries: int = 0,
     ) -> AudioChunk:
-        """The next chunk; `text_tokens` of the whole text are told with the last one."""
+        """The next chunk; `text_tokens` and `retries` are all so far, and told once."""
         chunk = AudioChunk(
             samples=samples,
             index=self.chunks,
             start=self.samples / SAMPLE_RATE,
             tokens=tokens,
             finish=finish,
-            text_tokens=text_tokens if finish else 0,
+            text_tokens=text_tokens - self.text_tokens,
             timeline=timeline,
+            retries=retries - self.retries,
         )
+        self.text_tokens, self.retries = text_tokens, retries
         self.chunks += 1
         self.samples += len(samples)
         if self.began is None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from cosyserve.backends.protocols import LMRequest
 from cosyserve.contracts import FRAMES_PER_TOKEN, Mode, SpeechRequest
 from cosyserve.engine.compute.limits import MAX_POSITIONS
+from cosyserve.engine.scheduling.pace import Pace
 from cosyserve.errors import CosyError, InputError
 from cosyserve.models.config import LMConfig, ModelConfig
 from cosyserve.text import END_OF_PROMPT, ArrivingTokens, TextTokenizer, segments, spoken_text
@@ -34,6 +35,7 @@ class LMTask:
 
     request: LMRequest
     text_tokens: int  # of the segment alone, without what leads it
+    least_tokens: int  # of speech: fewer have ended before the segment did
 
     def for_attempt(self, number: int) -> LMRequest:
         """The first attempt is number 0; others draw differently."""
@@ -47,6 +49,7 @@ def lm_tasks(
     assert config.lm
     led = prompt(request, config.lm, tokenizer, text, read)
     lead, speech = (*led.prefix, *led.text), led.speech
+    pace = Pace.of(config, len(led.text), len(speech), led.transcript)
     max_tokens = max_speech_tokens(config, request)
     parts = segments(
         text,
@@ -71,7 +74,7 @@ def lm_tasks(
             seed=segment_seed(request.seed, number),
             sampling=request.sampling,
         )
-        tasks.append(LMTask(lm_request, len(ids)))
+        tasks.append(LMTask(lm_request, len(ids), pace.least_tokens(len(ids), part)))
     if parts and not tasks:
         raise InputError("the model knows no sound for any character of the text")
     return tasks
@@ -104,11 +107,12 @@ def _lengths(config: LMConfig, text_tokens: int, limit: int) -> tuple[int, int]:
 
 class Prompt(NamedTuple):
     """What leads the LM: text ids up to <|endofprompt|> where it must begin with such, other text
-    ids, speech tokens."""
+    ids, speech tokens; and the text of those other ids."""
 
     prefix: list[int]
     text: list[int]
     speech: list[int]
+    transcript: str = ""
 
 
 def prompt(
@@ -130,6 +134,7 @@ def prompt(
         encode(tokenizer, prefix, config.text_vocab),
         encode(tokenizer, transcript, config.text_vocab),
         speech,
+        transcript,
     )
 
 

@@ -29,10 +29,12 @@ ARRIVING_TOKENS = 1024  # of a text that arrives piece by piece
 
 @dataclass(frozen=True)
 class PlannedUtterance:
-    """A part of the text before it has a voice: the LM's row by attempt, and its text ids."""
+    """A part of the text before it has a voice: the LM's row by attempt, its text ids, and the
+    fewest speech tokens that are all of it."""
 
     generate: Callable[[int], Generation]
     text_tokens: int = 0
+    least_tokens: int = 0
 
 
 def plan(
@@ -59,6 +61,8 @@ def plan(
             ),
             stream=request.stream,
             text_tokens=part.text_tokens,
+            least_tokens=part.least_tokens,
+            follows=number > 0,
         )
         for number, part in enumerate(planned)
     ]
@@ -75,6 +79,7 @@ def _whole_text(
         return PlannedUtterance(
             lambda attempt: Generation.from_request(config, task.for_attempt(attempt), sampling),
             task.text_tokens,
+            task.least_tokens,
         )
 
     return [planned(task) for task in lm_tasks(model.config, tokenizer, request, text, read)]
@@ -83,7 +88,7 @@ def _whole_text(
 def _arriving_text(model: Model, request: SpeechRequest, read: Reader) -> PlannedUtterance:
     lm, tokenizer = model.need_lm()
     led = prompt(request, lm.config, tokenizer, "", read)
-    taken = sum(map(len, led)) + ARRIVING_TOKENS + ARRIVING_TOKENS // TEXT_RUN + TEXT_RUN
+    taken = sum(map(len, led[:3])) + ARRIVING_TOKENS + ARRIVING_TOKENS // TEXT_RUN + TEXT_RUN
     max_tokens = min(max_speech_tokens(model.config, request), MAX_POSITIONS - taken)
     if max_tokens <= 0:
         raise InputError("the voice leaves no room for text: use a shorter recording")

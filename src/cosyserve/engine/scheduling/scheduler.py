@@ -219,7 +219,7 @@ class Scheduler:
     def _waits_for_tokens(self, session: Session, now: float) -> bool:
         if session.take.ready:
             return session.urgent and not self._chunks.is_due(session, now)
-        return not session.stream or session.slack(now) <= NEEDED_SECONDS
+        return not session.stream or session.slack(now) <= NEEDED_SECONDS + session.reserve
 
     def _advance_lm(self) -> bool:
         started = self.clock()
@@ -237,7 +237,7 @@ class Scheduler:
         for row in [row for row in self.lm.rows if row.finish is not None]:
             self._leave(row)
             for session in self._sessions_of(row):
-                session.passed.drawn = self.clock()
+                session.drawn(row, self.clock())
             if row.error:
                 self._fail_row(row, row.error)
         self._lm_seconds += self.clock() - started
@@ -272,7 +272,7 @@ class Scheduler:
     def _usable(self, session: Session) -> bool:
         """Whether the LM's work can be spoken; if not, it is tried again or given up."""
         try:
-            session.take.check(first=session.first_attempt)
+            session.take.check(first=not session.utterances[0].attempt)
         except UnusableTakeError as error:
             self._retry(session, error)
             return False
@@ -285,23 +285,22 @@ class Scheduler:
         except UnusableTakeError as error:
             self._retry(session, error)
             return
-        last = final and len(session.utterances) == 1
-        session.send(samples, tokens, self.clock(), last=last)
+        session.send(samples, tokens, self.clock(), final=final)
         if final:
             session.utterances.pop(0)
-        if last:
+        if not session.utterances:
             self.running.remove(session)
             self._admission.ended(self.clock(), len(self.waiting))
 
     def _retry(self, session: Session, error: UnusableTakeError) -> None:
-        """One more attempt with another seed, if nothing was sent yet."""
+        """One more attempt with another seed, if nothing of the utterance was sent yet."""
         utterance = session.utterances[0]
-        if not session.first_attempt or isinstance(utterance.generation.text, Bistream):
+        arrives = isinstance(utterance.generation.text, Bistream)
+        if arrives or utterance.attempt or utterance.take.heard:
             self.fail(session, error)
             return
-        session.attempts += 1
         session.ready_since = None
-        utterance.begin(session.attempts)
+        session.retry(utterance)
 
     def fail(self, session: Session, error: CosyError) -> None:
         """Ends the session with an error, unless it has ended."""

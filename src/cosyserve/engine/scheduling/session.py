@@ -9,7 +9,14 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cosyserve.contracts import AudioChunk, Floats, SpeechRequest, Timeline
+from cosyserve.contracts import (
+    TOKENS_PER_SECOND,
+    AudioChunk,
+    FinishReason,
+    Floats,
+    SpeechRequest,
+    Timeline,
+)
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.limits import OFFLINE_SLACK
 from cosyserve.engine.compute.playback import Playback
@@ -31,9 +38,14 @@ class Utterance:
         *,
         stream: bool,
         text_tokens: int = 0,
+        least_tokens: int = 0,
+        follows: bool = False,
     ) -> None:
-        """`generate`: the row of the LM for an attempt, the first being 0."""
+        """`generate`: the row of the LM for an attempt, the first being 0; fewer than
+        `least_tokens` end too soon; whether it `follows` another one of its session."""
         self.text_tokens = text_tokens
+        self._least_tokens = least_tokens
+        self._follows = follows
         self._generate = generate
         self._initial_state = state
         self._stream = stream
@@ -42,6 +54,7 @@ class Utterance:
     def begin(self, attempt: int) -> None:
         """From the start; nothing is left of earlier attempts."""
         state = self._initial_state
+        self.attempt = attempt
         self.generation = self._generate(attempt)
         self.state = state
         self.take = Take(
@@ -51,6 +64,8 @@ class Utterance:
             grid=state.grid,
             lookahead=state.lookahead,
             hop=state.hop,
+            least=self._least_tokens,
+            follows=self._follows,
         )
 
 
@@ -90,7 +105,8 @@ class Session:
     passed: Passed = field(default_factory=Passed)
     text_tokens: int = 0
     ready_since: float | None = None  # when its next chunk could be computed
-    attempts: int = 0
+    retries: int = 0  # of all its utterances
+    finish: FinishReason = "stop"  # of its utterances, the first that did not end well
     done: bool = False
     stream: bool = field(init=False)
 
@@ -135,9 +151,10 @@ class Session:
         return self.stream and not self.playback.chunks
 
     @property
-    def first_attempt(self) -> bool:
-        """Whether another attempt would not be noticed."""
-        return not (self.playback.chunks or self.attempts)
+    def reserve(self) -> float:
+        """Seconds before a listener runs dry that tokens are wanted: the first chunk of an
+        utterance that follows another one may need many."""
+        return 0.0 if self.take.heard else -self.spare / TOKENS_PER_SECOND
 
     def slack(self, now: float) -> float:
         """Seconds of audio that the listener still has, or that a whole text may wait."""
@@ -145,10 +162,29 @@ class Session:
             return self.playback.slack(now)
         return OFFLINE_SLACK - (0.0 if self.ready_since is None else now - self.ready_since)
 
-    def send(self, samples: Floats, tokens: int, now: float, *, last: bool) -> None:
-        finish = self.utterances[0].generation.finish if last else None
+    def drawn(self, row: Generation, now: float) -> None:
+        """The LM has come to the end of an utterance; where that is too soon, it begins again."""
+        self.passed.drawn = now
+        for utterance in self.utterances:
+            if utterance.generation is row and utterance.take.redraws and not utterance.attempt:
+                self.retry(utterance)
+
+    def retry(self, utterance: Utterance) -> None:
+        self.retries += 1
+        utterance.begin(utterance.attempt + 1)
+
+    def send(self, samples: Floats, tokens: int, now: float, *, final: bool) -> None:
+        """`final`: the utterance has come to its end."""
+        last = final and len(self.utterances) == 1
+        if final and self.finish == "stop":
+            self.finish = self.take.finish or "stop"
         timeline = self.passed.timeline(now) if last or not self.playback.chunks else None
-        chunk = self.playback.send(samples, tokens, now, finish, self.text_tokens, timeline)
+        chunk = self.playback.send(
+            *(samples, tokens, now, self.finish if last else None),
+            text_tokens=self.text_tokens,
+            timeline=timeline,
+            retries=self.retries,
+        )
         self.ready_since = None
         self.done = last
         self.sink(chunk)

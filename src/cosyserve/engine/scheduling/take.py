@@ -41,8 +41,12 @@ class Take:
         grid: int,
         lookahead: int,
         hop: int,
+        least: int = 0,
+        follows: bool = False,
     ) -> None:
-        """`prompt_tokens` of the flow's prompt, `hop` tokens in the second chunk."""
+        """`prompt_tokens` of the flow's prompt, `hop` tokens in the second chunk. Fewer than
+        `least` tokens ended too soon. What `follows` other speech of its stream is not begun
+        before there are so many: its listener has something to hear, and it may be drawn again."""
         self.source = source
         self.stream = stream
         self.lookahead = lookahead
@@ -51,6 +55,11 @@ class Take:
         self._spoken = 0  # tokens that were turned into audio
         self._last = False  # the next chunk takes all that the LM has drawn to its end
         self._next_hop()
+        self._least = least
+        if follows and stream:
+            self._end += -(min(0, self.needed - least) // grid) * grid
+            self.needed = self._end + lookahead
+        self._first_needed = self.needed
         self._max_first_end = self._end + MAX_EXTRA_TOKENS
         self._peak = 0.0
 
@@ -74,6 +83,25 @@ class Take:
             return True
         return tokens < self.needed or (tokens == self.needed and finish == "length")
 
+    @property
+    def heard(self) -> bool:
+        """Whether some of it became audio."""
+        return self._spoken > 0
+
+    @property
+    def finish(self) -> FinishReason | None:
+        return "early" if self._ended_early else self.source.finish
+
+    @property
+    def redraws(self) -> bool:
+        """Whether it ended too soon and before a chunk of it could be due. How far the LM ran ahead
+        has no say in it: a request gets the same speech, whoever else is served."""
+        return self._ended_early and len(self.source.tokens) < self._first_needed
+
+    @property
+    def _ended_early(self) -> bool:
+        return self.source.finish == "stop" and len(self.source.tokens) < self._least
+
     def extend(self) -> None:
         """Lets the next chunk take the tokens that there are by now; the first one stays rather
         short, for somebody waits for it."""
@@ -93,15 +121,15 @@ class Take:
         return tokens if self.final else tokens[: self.needed]
 
     def check(self, *, first: bool) -> None:
-        """Refuses what can't be spoken, before its last chunk is computed. `first`: nothing was
-        sent and no other take was tried, so that one without an end may be tried again."""
+        """Refuses what can't be spoken, before its last chunk is computed. `first`: no other take
+        was tried, so that one without an end may be tried again if nothing of it was heard."""
         if not self.final:
             return
         if self.source.finish == "error":
             raise UnusableTakeError("the speech LM computed NaN: its weights are broken")
         if not self.source.tokens:
             raise UnusableTakeError("the model ended before it said anything")
-        if self.source.finish == "length" and first:
+        if self.source.finish == "length" and first and not self.heard:
             raise UnusableTakeError("the model never came to an end")
 
     def advance(self, samples: Floats) -> int:

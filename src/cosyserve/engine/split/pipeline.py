@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from cosyserve.backends.protocols import LMBackend, LMRequest, Token2WavBackend
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import AudioChunk, FinishReason, Mode, SpeechRequest
+from cosyserve.contracts import AudioChunk, FinishReason, Floats, Mode, SpeechRequest
 from cosyserve.engine.compute.hops import HOP_TOKENS, NEVER
 from cosyserve.engine.compute.playback import Playback
 from cosyserve.engine.scheduling.lm_requests import LMTask, lm_tasks, segment_seed
-from cosyserve.engine.scheduling.take import Take, UnusableTakeError
+from cosyserve.engine.scheduling.take import Take, TokenSource, UnusableTakeError
 from cosyserve.errors import InputError, WorkerError
 from cosyserve.text.numbers import Reader, read_numbers
 from cosyserve.voices.fits import check_fits
@@ -25,57 +25,82 @@ from cosyserve.voices.fits import check_fits
 BACKEND_TIMEOUT = 60.0  # seconds without a token or a chunk, after which a backend counts as stuck
 
 
-@dataclass(eq=False)
 class TokenStream:
-    """Tokens that the LM has drawn so far for an utterance."""
+    """Tokens that the LM has drawn so far for an utterance, by its newest attempt."""
 
-    request: LMRequest
-    tokens: list[int] = field(default_factory=list)
-    finish: FinishReason | None = None
-    error: Exception | None = None
-    updated: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(self, task: LMTask, take: Callable[[TokenSource], Take], attempt: int = 0) -> None:
+        self.attempt = attempt
+        self.tokens: list[int] = []
+        self.finish: FinishReason | None = None
+        self.error: Exception | None = None
+        self.take = take(self)
+        self._task = task
+        self._updated = asyncio.Event()
 
     async def receive(self, lm: LMBackend, first_audio: asyncio.Event) -> None:
-        """Until the LM is done. Before the first audio was made, no more tokens are asked for than
-        it needs, so that the LM may leave the processor to it."""
+        """Until the LM is done; once more, where it ended too soon."""
         try:
-            async with aclosing(lm.generate(self.request)) as pieces:
-                async for piece in pieces:
-                    self.tokens += piece.ids
-                    self.finish = piece.finish
-                    self.updated.set()
-                    if self.finish is None and len(self.tokens) >= self.request.first_chunk:
-                        await first_audio.wait()
+            await self._draw(lm, first_audio)
+            if self.finish is None:
+                raise WorkerError("the speech LM left in the middle of the speech")
         except Exception as error:
             self.error = error
-        else:
-            if self.finish is None:
-                self.error = WorkerError("the speech LM left in the middle of the speech")
-        self.updated.set()
+        self._updated.set()
 
     async def wait_for(self, count: int) -> None:
         """Until there are so many tokens, or all."""
         while self.finish is None and len(self.tokens) < count:
             if self.error:
                 raise self.error
-            self.updated.clear()
+            self._updated.clear()
             async with _timeout("speech LM"):
-                await self.updated.wait()
+                await self._updated.wait()
+
+    async def _draw(self, lm: LMBackend, first_audio: asyncio.Event) -> None:
+        """Before the first audio was made, no more tokens are asked for than it needs, so that the
+        LM may leave the processor to it."""
+        request = self._request()
+        async with aclosing(lm.generate(request)) as pieces:
+            async for piece in pieces:
+                self.tokens += piece.ids
+                self.finish = piece.finish
+                if self.take.redraws and not self.attempt:
+                    break
+                self._updated.set()
+                if self.finish is None and len(self.tokens) >= request.first_chunk:
+                    await first_audio.wait()
+            else:
+                return
+            # Nobody has seen an end that comes too soon: there was no pause since.
+            self.tokens.clear()
+            self.finish, self.attempt = None, self.attempt + 1
+        await self._draw(lm, first_audio)
+
+    def _request(self) -> LMRequest:
+        """Tokens are wanted when a chunk can be made of them."""
+        first_chunk = self.take.needed
+        chunk = HOP_TOKENS if first_chunk < NEVER else 1
+        return replace(self._task.for_attempt(self.attempt), first_chunk=first_chunk, chunk=chunk)
 
 
 @dataclass(eq=False)
 class SplitSession:
-    """One request, and what was sent of it."""
+    """One request, its utterances' tokens, and what was sent of it."""
 
     request: SpeechRequest
     text_tokens: int
+    streams: list[TokenStream]
+    finish: FinishReason = "stop"  # of its utterances, the first that did not end well
     playback: Playback = field(default_factory=Playback)
-    attempts: int = 0
     first_audio: asyncio.Event = field(default_factory=asyncio.Event)
 
-    @property
-    def first_attempt(self) -> bool:
-        return not (self.playback.chunks or self.attempts)
+    def send(self, samples: Floats, tokens: int, finish: FinishReason | None) -> AudioChunk:
+        """The next chunk; `finish` says how the speech ended."""
+        return self.playback.send(
+            *(samples, tokens, time.monotonic(), finish),
+            text_tokens=self.text_tokens,
+            retries=sum(stream.attempt for stream in self.streams),
+        )
 
 
 class SplitEngine:
@@ -101,24 +126,27 @@ class SplitEngine:
     async def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
         """Chunks in order. Closing the iterator cancels the session, here and in both backends."""
         tasks = await asyncio.to_thread(self._plan, request)
-        session = SplitSession(request, sum(task.text_tokens for task in tasks))
-        streams = [self._token_stream(request, task, 0) for task in tasks]
-        receivers = [asyncio.create_task(_receive_all(self.lm, streams, session.first_audio))]
+        session = SplitSession(
+            request,
+            sum(task.text_tokens for task in tasks),
+            [self._token_stream(request, task, number) for number, task in enumerate(tasks)],
+        )
+        receivers = [asyncio.create_task(_receive_all(self.lm, session))]
         try:
             for number, task in enumerate(tasks):
-                last = number == len(tasks) - 1
                 try:
-                    async with aclosing(self._speak(session, streams[number], number, last)) as out:
+                    async with aclosing(self._speak(session, number)) as out:
                         async for chunk in out:
                             yield chunk
                 except UnusableTakeError:
-                    if not session.first_attempt:
+                    failed = session.streams[number]
+                    if failed.attempt or failed.take.heard:
                         raise
-                    session.attempts += 1
-                    again = self._token_stream(request, task, session.attempts)
+                    again = self._token_stream(request, task, number, attempt=1)
+                    session.streams[number] = again
                     receiver = again.receive(self.lm, session.first_audio)
                     receivers.append(asyncio.create_task(receiver))
-                    async with aclosing(self._speak(session, again, number, last)) as out:
+                    async with aclosing(self._speak(session, number)) as out:
                         async for chunk in out:
                             yield chunk
         finally:
@@ -140,30 +168,28 @@ class SplitEngine:
             raise InputError("there is nothing to say in the text")
         return tasks
 
-    def _take(self, stream: TokenStream, request: SpeechRequest) -> Take:
+    def _token_stream(
+        self, request: SpeechRequest, task: LMTask, number: int, attempt: int = 0
+    ) -> TokenStream:
         prompt_tokens = len(request.voice.speech_tokens) - request.voice.flow_start
-        return Take(
-            stream,
-            stream=request.stream,
-            prompt_tokens=0 if request.mode is Mode.PRESET else prompt_tokens,
-            grid=self._flow.grid,
-            lookahead=self._flow.encoder.lookahead,
-            hop=HOP_TOKENS,
-        )
 
-    def _token_stream(self, request: SpeechRequest, task: LMTask, attempt: int) -> TokenStream:
-        """Tokens are wanted when a chunk can be made of them."""
-        stream = TokenStream(task.for_attempt(attempt))
-        first_chunk = self._take(stream, request).needed
-        chunk = HOP_TOKENS if first_chunk < NEVER else 1
-        stream.request = replace(stream.request, first_chunk=first_chunk, chunk=chunk)
-        return stream
+        def take(source: TokenSource) -> Take:
+            return Take(
+                source,
+                stream=request.stream,
+                prompt_tokens=0 if request.mode is Mode.PRESET else prompt_tokens,
+                grid=self._flow.grid,
+                lookahead=self._flow.encoder.lookahead,
+                hop=HOP_TOKENS,
+                least=task.least_tokens,
+                follows=number > 0,
+            )
 
-    async def _speak(
-        self, session: SplitSession, tokens: TokenStream, number: int, last: bool
-    ) -> AsyncGenerator[AudioChunk, None]:
-        request = session.request
-        take = self._take(tokens, request)
+        return TokenStream(task, take, attempt)
+
+    async def _speak(self, session: SplitSession, number: int) -> AsyncGenerator[AudioChunk, None]:
+        request, tokens = session.request, session.streams[number]
+        take, last = tokens.take, number == len(session.streams) - 1
         stream = self.token2wav.begin(
             request.voice,
             with_prompt=request.mode is not Mode.PRESET,
@@ -176,25 +202,23 @@ class SplitEngine:
             while not final:
                 await tokens.wait_for(take.needed)
                 take.extend()
-                take.check(first=session.first_attempt)
+                take.check(first=not tokens.attempt)
                 final = take.final
                 async with _timeout("token2wav"):
                     samples = await stream.advance(take.due(), final=final)
                 count = take.advance(samples)
-                finish = tokens.finish if final and last else None
+                if final and session.finish == "stop":
+                    session.finish = take.finish or "stop"
                 session.first_audio.set()
-                now = time.monotonic()
-                yield session.playback.send(samples, count, now, finish, session.text_tokens)
+                yield session.send(samples, count, session.finish if final and last else None)
         finally:
             await asyncio.shield(stream.close())
 
 
-async def _receive_all(
-    lm: LMBackend, streams: list[TokenStream], first_audio: asyncio.Event
-) -> None:
+async def _receive_all(lm: LMBackend, session: SplitSession) -> None:
     """The LM may run ahead of the audio: one utterance of a session at a time."""
-    for stream in streams:
-        await stream.receive(lm, first_audio)
+    for stream in list(session.streams):
+        await stream.receive(lm, session.first_audio)
 
 
 @asynccontextmanager

@@ -134,7 +134,7 @@ class KServeFraming:
         self._count += len(samples)
         return (before + json.dumps(samples.tolist())[1:-1]).encode()
 
-    def finish(self, usage: Usage) -> bytes:
+    def finish(self, reason: str, usage: Usage) -> bytes:
         before = "" if self._count else self._begin
         return f'{before}], "shape": [1, {self._count}]}}]}}'.encode()
 

@@ -13,8 +13,13 @@ from cosyserve.gateway.realtime.session import RealtimeSession
 from cosyserve.gateway.speech.framing import Usage
 
 Event = dict[str, Any]
-STATUSES = {"stop": "completed", "length": "incomplete", "cancelled": "cancelled"}
-REASONS = {"length": "max_output_tokens", "cancelled": "client_cancelled"}
+STATUSES = {
+    "stop": "completed",
+    "length": "incomplete",
+    "early": "incomplete",
+    "cancelled": "cancelled",
+}
+REASONS = {"length": "max_output_tokens", "cancelled": "client_cancelled"}  # OpenAI has no "early"
 
 
 def event(kind: str, **fields: Any) -> Event:

@@ -27,7 +27,9 @@ class Framing(Protocol):
 
     def push(self, samples: Floats) -> bytes: ...
 
-    def finish(self, usage: Usage) -> bytes: ...
+    def finish(self, reason: str, usage: Usage) -> bytes:
+        """What is left of the audio; `reason` says how it ended."""
+        ...
 
     def failure(self, refusal: Refusal) -> bytes | None:
         """The bytes that report an error after some audio; None: this framing has none."""
@@ -42,7 +44,7 @@ class RawFraming:
     def push(self, samples: Floats) -> bytes:
         return self._encoder.push(samples)
 
-    def finish(self, usage: Usage) -> bytes:
+    def finish(self, reason: str, usage: Usage) -> bytes:
         return self._encoder.finish()
 
     def failure(self, refusal: Refusal) -> bytes | None:
@@ -58,8 +60,14 @@ class SSEFraming:
     def push(self, samples: Floats) -> bytes:
         return _delta(self._encoder.push(samples))
 
-    def finish(self, usage: Usage) -> bytes:
-        done = _event({"type": "speech.audio.done", "usage": usage.model_dump()})
+    def finish(self, reason: str, usage: Usage) -> bytes:
+        done = _event(
+            {
+                "type": "speech.audio.done",
+                "finish_reason": reason,
+                "usage": usage.model_dump(),
+            }
+        )
         return _delta(self._encoder.finish()) + done
 
     def failure(self, refusal: Refusal) -> bytes | None:

@@ -58,11 +58,11 @@ class Speaking:
             raise WorkerError("the speech ended before it was finished")
         if isinstance(self._request.text, str):  # else it took as long as the text did
             self._record.speaking_seconds = time.perf_counter() - started
-        yield await asyncio.to_thread(self._framing.finish, self.usage)
+        yield await asyncio.to_thread(self._framing.finish, self._record.finish, self.usage)
 
     @property
     def usage(self) -> Usage:
-        """Tokens so far; those of the text are known at the end."""
+        """Tokens so far."""
         return Usage(
             input_tokens=self._record.text_tokens,
             output_tokens=self._record.tokens,
@@ -102,6 +102,7 @@ class Speaking:
         self._record.finish = chunk.finish or ""
         self._record.tokens += chunk.tokens
         self._record.text_tokens += chunk.text_tokens
+        self._record.retries += chunk.retries
         seconds, now = len(chunk.samples) / SAMPLE_RATE, time.perf_counter()
         if seconds:
             self._underruns.take(seconds, now)

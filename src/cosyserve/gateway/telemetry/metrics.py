@@ -75,6 +75,16 @@ class Metrics(Collector):
             buckets=SILENCE,
             registry=registry,
         )
+        self._retries = Counter(
+            "cosyserve_speech_retries",
+            "Utterances whose speech was drawn once more, because it could not be spoken.",
+            registry=registry,
+        )
+        self._early = Counter(
+            "cosyserve_early_speech",
+            "Requests whose speech ended long before its text, however often it was drawn.",
+            registry=registry,
+        )
         self._aborts = Counter(
             "cosyserve_aborts",
             "Requests whose speech was being made and did not come to its end.",
@@ -115,6 +125,8 @@ class Metrics(Collector):
             self._first_audible.observe(record.first_audible)
         self._audio.inc(record.audio_seconds)
         self._underruns.inc(record.underruns)
+        self._retries.inc(record.retries)
+        self._early.inc(record.finish == "early")
         self._silence.observe(record.underrun_seconds)
         if record.timeline:
             self._queue.observe(record.timeline.admitted - record.timeline.planned)

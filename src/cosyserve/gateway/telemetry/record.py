@@ -42,6 +42,7 @@ class Record:
     model: str = ""  # that was asked to speak; "": none was
     text_tokens: int = 0
     tokens: int = 0
+    retries: int = 0  # utterances that were drawn once more
     timeline: Timeline | None = None  # of the engine, the newest that it told
     entered: float = 0.0  # when that timeline began, by the clock of `started`
     last_chunk: float = 0.0  # when it came
@@ -97,6 +98,8 @@ class Record:
             facts["audio_s"] = round(self.audio_seconds, 3)
             facts["underruns"] = self.underruns
             facts["finish"] = self.finish
+            if self.retries:
+                facts["retries"] = self.retries
         if self.trace_id:
             facts["trace_id"] = self.trace_id
         return json.dumps(facts, ensure_ascii=False)

@@ -98,7 +98,8 @@ def _outputs(samples: Floats, chunks: list[AudioChunk]) -> Outputs:
         "start": chunks[0].start,
         "tokens": sum(chunk.tokens for chunk in chunks),
         "finish": last.finish,
-        "text_tokens": last.text_tokens,
+        "text_tokens": sum(chunk.text_tokens for chunk in chunks),
+        "retries": sum(chunk.retries for chunk in chunks),
     }
     return {
         "waveform": samples[None],

@@ -42,7 +42,7 @@ LINEAR_ADD: dict[Budget, Tiles] = {
     ),
     Budget.SMALL: (
         Tile(16, 32, 4, 1),
-        Tile(32, 32, 4, 1),
+        Tile(32, 32, 8, 1),
         Tile(64, 64, 4, 4),
         Tile(128, 128, 8, 3),
     ),

@@ -28,7 +28,7 @@ TILES: dict[Budget, Tiles] = {
 WIDE = 256  # columns of x above which WIDE_TILES are used: whole rows must fit
 WIDE_TILES: dict[Budget, Tiles] = {
     Budget.HOPPER: (Tile(64, 64, 8, 1), Tile(64, 128, 8, 1), Tile(64, 64, 8, 2)),
-    Budget.SMALL: (Tile(32, 32, 4, 1), Tile(32, 64, 4, 1), Tile(32, 32, 4, 2)),
+    Budget.SMALL: (Tile(32, 32, 8, 1), Tile(32, 64, 8, 1), Tile(32, 32, 4, 2)),
 }
 NORMALIZE_ROWS = 8  # of a program that only normalizes
 SHARED = {Budget.HOPPER: 116_000, Budget.SMALL: 51_000}  # numbers in 16 bits that a processor holds

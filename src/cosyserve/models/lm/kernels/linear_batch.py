@@ -157,7 +157,7 @@ def add_linear(
         out,
         x,
         weight,
-        PLAIN[budget(x.device)],
+        PLAIN,
         ieee,
         residual=residual,
         scale=scale,

@@ -47,7 +47,7 @@ LINEAR_ADD: dict[Budget, Tiles] = {
         Tile(128, 128, 8, 3),
     ),
 }
-HELD = {Budget.HOPPER: 1024, Budget.SMALL: 512}  # terms of a sum at once, below LARGE_ROWS
+HELD = {Budget.HOPPER: 1024, Budget.SMALL: 256}  # terms of a sum at once, below LARGE_ROWS
 LONG_SUMS: dict[Budget, Tiles] = {  # of more terms than HELD
     Budget.HOPPER: (Tile(16, 32, 4, 4), Tile(64, 64, 4, 4), *LINEAR_ADD[Budget.HOPPER][2:]),
     Budget.SMALL: (Tile(16, 32, 4, 4), Tile(64, 64, 4, 3), *LINEAR_ADD[Budget.SMALL][2:]),

@@ -72,7 +72,9 @@ def pdl(tensor: Tensor) -> bool:
     then loads its weights, and waits before it touches anything that another launch touches. Small
     tiles do without, as most GPUs that want them must."""
     found = gpu(tensor.device)
-    return bool(found) and found.capability >= (9, 0) and budget(tensor.device) is Budget.HOPPER
+    if found is None or found.capability < (9, 0):
+        return False
+    return budget(tensor.device) is Budget.HOPPER
 
 
 def kernels_of(device: torch.device) -> str:
@@ -102,7 +104,8 @@ def _lacking(device: torch.device) -> str:
         major, minor = found.capability
         return f"compute capability {major}.{minor} has no bfloat16, which they are written for"
     if found.shared < Budget.SMALL:
-        return f"a program has {found.shared >> 10} KiB of shared memory, they need 99"
+        needed = Budget.SMALL >> 10
+        return f"a program has {found.shared >> 10} KiB of shared memory, they need {needed}"
     return ""
 
 

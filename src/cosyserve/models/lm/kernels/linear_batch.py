@@ -153,16 +153,7 @@ def add_linear(
     out = torch.empty(1, len(x), len(weight), device=x.device, dtype=x.dtype)
     parts = triton.cdiv(len(weight), PLAIN[budget(x.device)].outputs)
     squares = torch.empty(parts, len(x), device=x.device, dtype=torch.float32)
-    _launch(
-        out,
-        x,
-        weight,
-        PLAIN,
-        ieee,
-        residual=residual,
-        scale=scale,
-        squares=squares,
-    )
+    _launch(out, x, weight, PLAIN, ieee, residual=residual, scale=scale, squares=squares)
     return Unscaled(out[0], squares)
 
 

@@ -1,12 +1,13 @@
 """All figures of one GPU, with networks of full size and random weights, in less than 8 minutes.
 
     python -m benchmarks.gpu [--family FAMILY] [--budget SECONDS] [--only NAME ...] [--json FILE]
-                             [--tiny]
+                             [--kernels small] [--tiny]
 
 Every figure is measured on its own: one that fails is null and named with its reason. The result
 is kept as benchmarks/history/TIME-GPU-FAMILY.json and compared with the goals; the exit status is 1
-if something was computed wrongly. `--tiny` tries the machinery with small networks, also on a CPU,
-and keeps nothing.
+if something was computed wrongly. `--kernels small` measures the tiles of GPUs with less shared
+memory than this one, against the plain modules as graphs. `--tiny` tries the machinery with small
+networks, also on a CPU, and keeps nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import subprocess
 import sys
 import time
@@ -59,8 +61,16 @@ FIGURES: dict[str, Callable[[Bench], Any]] = {
     "lm_step_int8_ms": lm.lm_step_int8_ms,
     "int8_agreement": checks.int8_agreement,
     "lm_step_without_kernels_ms": lm.lm_step_without_kernels_ms,
+    "first_chunk_without_kernels_ms": speech.first_chunk_without_kernels_ms,
     "lm_loop_ms": lm.lm_loop_ms,
 }
+# What tells whether small tiles are correct, and worth it.
+SMALL_FIGURES = [
+    *("lm_step_ms", "lm_step_without_kernels_ms"),
+    *("first_chunk_token2wav_ms", "first_chunk_without_kernels_ms"),
+    *("kernels_against_module", "mel_rel_error", "captured_equal", "draws_chi2", "laws"),
+    *("one_stream", "roofline", "offline_b64_audio_s_per_s"),
+]
 # Keys of the report; null is not measured.
 KEYS: dict[str, Any] = {
     "device": None,
@@ -122,6 +132,7 @@ def measure(bench: Bench, names: list[str], asked: Sequence[str] = ()) -> dict[s
     found["torch"] = torch.__version__
     return found | {
         "family": bench.family,
+        "kernels": bench.kernels,
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),
         "command": " ".join(("python -m benchmarks.gpu", *asked)),
@@ -145,6 +156,9 @@ def ratios(found: dict[str, Any], beside: dict[str, Any]) -> dict[str, Any]:
         for n, other in beside.get("lm_step_without_kernels_ms", {}).items()
         if step[n]
     }
+    chunk = found["first_chunk_token2wav_ms"]
+    if chunk and "first_chunk_without_kernels_ms" in beside:
+        made["plain_first_chunk_to_ours"] = beside["first_chunk_without_kernels_ms"] / chunk
     if step["1"] and "roofline" in beside:
         rate = 1e3 * beside["roofline"]["lm_weights_gb"] / step["1"]
         made["lm_step_gb_per_s"] = rate
@@ -166,23 +180,30 @@ def main() -> None:
     parser.add_argument("--family", choices=FAMILIES, default=FAMILIES[0], help="of models")
     parser.add_argument("--budget", type=float, default=BUDGET, help="seconds for all figures")
     parser.add_argument("--only", nargs="+", choices=FIGURES, help="some figures")
+    parser.add_argument("--kernels", choices=("auto", "small"), default="auto", help="tiles")
     parser.add_argument("--json", type=Path, help="where else to keep the report")
     parser.add_argument("--tiny", action="store_true", help="small networks; nothing is kept")
     options = parser.parse_args()
     if not (options.tiny or torch.cuda.is_available()):
         sys.exit("torch sees no GPU: try --tiny")
-    bench = Bench(options.tiny, time.monotonic() + options.budget, options.family)
+    os.environ["COSYSERVE_KERNELS"] = options.kernels  # of servers that figures start
+    deadline = time.monotonic() + options.budget
+    bench = Bench(options.tiny, deadline, options.family, options.kernels)
     asked = [f"--family {options.family}", f"--budget {options.budget:g}"]
+    if options.kernels != "auto":
+        asked += ["--kernels", options.kernels]
     if options.only:
         asked += ["--only", *options.only]
-    report = measure(bench, options.only or list(FIGURES), asked)
+    figures = SMALL_FIGURES if options.kernels == "small" else list(FIGURES)
+    report = measure(bench, options.only or figures, asked)
     text = json.dumps(report, indent=1)
     if options.json:
         options.json.write_text(text, "utf-8")
     if not options.tiny:
         HISTORY.mkdir(exist_ok=True)
         when, device = report["when"][:16].replace(":", ""), report["device"].lower()
-        name = f"{when}-{device.replace(' ', '-')}-{report['family']}.json"
+        small = "-small" if options.kernels == "small" else ""
+        name = f"{when}-{device.replace(' ', '-')}-{report['family']}{small}.json"
         (HISTORY / name).write_text(text, "utf-8")
     shown = {key: value for key, value in report.items() if key not in ("samples", "seconds")}
     sys.stdout.write("\n".join((json.dumps(shown, indent=1), *compared(report), "")))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from cosyserve.contracts import Voice
+from cosyserve.contracts import KernelChoice, Voice
 from cosyserve.models.config import (
     EncoderConfig,
     FlowConfig,
@@ -27,6 +28,7 @@ from cosyserve.models.config import (
     VocoderConfig,
 )
 from cosyserve.models.flow.flow import Flow
+from cosyserve.models.kernels import use_kernels
 from cosyserve.models.lm.lm import SpeechLM
 from cosyserve.models.vocoder.hift import HiFT
 
@@ -79,7 +81,20 @@ class Bench:
     tiny: bool
     deadline: float
     family: str = FAMILIES[0]
+    kernels: KernelChoice = "auto"
     samples: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        use_kernels(self.kernels)
+
+    @contextmanager
+    def without_kernels(self) -> Iterator[None]:
+        """Inside, what is made ready is made of the plain networks."""
+        use_kernels("off")
+        try:
+            yield
+        finally:
+            use_kernels(self.kernels)
 
     @property
     def device(self) -> torch.device:

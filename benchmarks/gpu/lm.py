@@ -17,10 +17,8 @@ HELD = 200  # positions that rows hold when a step is timed
 REACH = 512  # and may come to meanwhile
 
 
-def runner(bench: Bench, slots: int, *, kernels: bool = True) -> LMRunner:
+def runner(bench: Bench, slots: int) -> LMRunner:
     made = LMRunner(bench.lm, slots, 2 * REACH)
-    if not kernels:
-        made._graphs._fused = None
     made.warm_up()
     return made
 
@@ -48,7 +46,8 @@ def lm_step_ms(bench: Bench) -> dict[str, float]:
 
 def lm_step_without_kernels_ms(bench: Bench) -> dict[str, float]:
     """The plain module, captured."""
-    made = runner(bench, 64, kernels=False)
+    with bench.without_kernels():
+        made = runner(bench, 64)
     return {str(n): step_ms(bench, f"lm_plain_step_{n}", made, n) for n in (1, 64)}
 
 

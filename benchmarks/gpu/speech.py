@@ -129,14 +129,25 @@ def crowd_of(bench: Bench) -> Crowd:
 
 
 def first_chunk_token2wav_ms(bench: Bench) -> float:
-    token2wav = crowd_of(bench).token2wav
+    return _first_chunk_ms(bench, "first_chunk_token2wav", crowd_of(bench).token2wav)
+
+
+def first_chunk_without_kernels_ms(bench: Bench) -> float:
+    """The plain modules, captured."""
+    with bench.without_kernels():
+        token2wav = Token2Wav(bench.flow, bench.vocoder)
+        token2wav.warm_up()
+    return _first_chunk_ms(bench, "first_chunk_plain", token2wav)
+
+
+def _first_chunk_ms(bench: Bench, name: str, token2wav: Token2Wav) -> float:
     begun = token2wav.begin(bench.voice, with_prompt=True, seed=0, speed=1.0)
     tokens = bench.random_tokens(1, FIRST)
 
     def run() -> None:
         token2wav.start([begun], [tokens], [False], urgent=True).get()
 
-    return bench.wall_ms("first_chunk_token2wav", run, bench.few(50, 2))
+    return bench.wall_ms(name, run, bench.few(50, 2))
 
 
 @dataclass

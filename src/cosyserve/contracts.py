@@ -54,6 +54,7 @@ class Mode(StrEnum):
 FinishReason = Literal["stop", "length", "early", "cancelled", "error"]  # early: before the text
 PromptForm = Literal["ids", "text", "chat"]  # of an LLM server
 FlowBackend = Literal["ours", "tensorrt", "onnxruntime"]  # what computes the flow's estimator
+KernelChoice = Literal["auto", "small", "off"]  # of our own kernels on a GPU
 
 
 @dataclass(frozen=True)

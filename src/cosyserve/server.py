@@ -97,6 +97,7 @@ def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOpt
             lm_file=settings.lm,
             flow_backend=settings.flow_backend,
             flow_engines=settings.engines,
+            kernels=settings.kernels,
             threads=settings.threads,
             profile=settings.profile,
             slots=settings.slots,
@@ -165,12 +166,12 @@ def _check_engine(
             )
         return
     here = settings.options & {
-        *("model", "lm", "lm_device", "dtype", "profile", "llm_url", "flow_backend")
+        *("model", "lm", "lm_device", "dtype", "profile", "llm_url", "flow_backend", "kernels")
     }
     if settings.engine and (here or devices or triton):
         raise InputError(
-            "--model, --lm, devices, --dtype, --profile, --llm-url, --flow-backend and --triton "
-            "are for this machine: leave out --engine"
+            "--model, --lm, devices, --dtype, --profile, --llm-url, --flow-backend, --kernels and "
+            "--triton are for this machine: leave out --engine"
         )
 
 

@@ -20,6 +20,7 @@ from cosyserve.contracts import (
     MAX_WAITING,
     VOICE_CACHE_BYTES,
     FlowBackend,
+    KernelChoice,
     LLMSampling,
     PromptForm,
 )
@@ -75,9 +76,9 @@ class Settings(BaseSettings):
     """The devices of flow and vocoder, separated by commas, if the LM has one of its own; a request
     goes to the device with the fewest."""
     dtype: Dtype = Dtype.AUTO
-    """The precision of LM and flow: `auto` (`bfloat16` on a GPU, on a CPU as stored), `float32`,
-    `bfloat16`, `float16` or `int8` (for a GPU: `bfloat16`, with the LM's weights in eight bits
-    where one or two sessions speak)."""
+    """The precision of LM and flow: `auto` (`bfloat16` on a GPU, `float32` on one before
+    Ampere, on a CPU as stored), `float32`, `bfloat16`, `float16` or `int8` (for a GPU: `bfloat16`,
+    with the LM's weights in eight bits where one or two sessions speak)."""
     lm: str = LM_FILE
     """The file of the LM in a CosyVoice folder, which may have several: `llm.rl.pt` is the one of
     CosyVoice3 after reinforcement learning."""
@@ -87,6 +88,9 @@ class Settings(BaseSettings):
     flow_engines: str = ""
     """The folder that keeps what other runtimes of the flow have built; if empty, the folder
     `engines` in the home."""
+    kernels: KernelChoice = "auto"
+    """The kernels of our own on a GPU: `auto` (tiles by its shared memory), `small` (tiles that fit
+    GPUs with less of it than Hopper) or `off` (the plain networks, in CUDA graphs)."""
     threads: int = Field(default=0, ge=0)
     """The number of CPU threads that torch uses; 0 lets torch choose."""
 

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.bounds import GOALS, LAWS, compared, incorrect
+from cosyserve.models import kernels
 
 # What others read in benchmarks/history.
 PROMISED = [
@@ -77,10 +78,28 @@ def test_time_is_limited() -> None:
     assert report["failed"] == {"prefill_110_ms": "no time was left"}
 
 
+def test_small_tiles_are_measured_against_the_plain_modules(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernels, "_chosen", "auto")  # and so it is again afterwards
+    bench = Bench(tiny=True, deadline=time.monotonic() + 600, kernels="small")
+    names = ["lm_step_ms", "lm_step_without_kernels_ms"]
+    chunks = {"first_chunk_token2wav_ms": 10.0, "first_chunk_without_kernels_ms": 12.0}
+    for name, ms in chunks.items():
+        monkeypatch.setitem(gpu.FIGURES, name, lambda _, ms=ms: ms)
+    report = gpu.measure(bench, [*names, *chunks])
+    assert kernels._chosen == "small"  # as before the plain modules
+    assert set(gpu.SMALL_FIGURES) <= set(gpu.FIGURES)
+    step, chunk = compared(report)
+    assert "beside.plain_step_to_ours_1" in step
+    assert "not measured" not in step
+    assert chunk.split() == ["beside.plain_first_chunk_to_ours", "1.2", ">=", "1.3", "NO"]
+
+
 def test_goals_and_bounds_are_told() -> None:
     failed = {"laws": "AssertionError: 7 samples", "draws_chi2": "CosyError: no kernels"}
     report = {**gpu.KEYS, "beside": {"captured_equal": False}, "mel_rel_error": 0.1}
-    report |= {"failed": failed, "family": "cosyvoice2"}
+    report |= {"failed": failed, "family": "cosyvoice2", "kernels": "auto"}
     wrong = ["mel_rel_error: 0.1", "beside.captured_equal: False"]
     assert incorrect(report) == [*wrong, "beside.laws: AssertionError: 7 samples"]
     lines = compared(report | {"prefill_110_ms": 1.5, "rtf_1_stream": 0.5})

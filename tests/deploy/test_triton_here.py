@@ -46,6 +46,7 @@ VALUES = {  # other than the defaults
     "llm_url": "http://other/v1",
     "llm_prompt": "chat",
     "flow_backend": "onnxruntime",
+    "kernels": "small",
 }
 
 

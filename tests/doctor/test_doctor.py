@@ -9,16 +9,19 @@ import socket
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from cosyserve.doctor import troubles
 from cosyserve.doctor.engines import engine
 from cosyserve.doctor.first_audio import first_audio
-from cosyserve.doctor.machine import disk, no_gpu, shared_memory
+from cosyserve.doctor.machine import disk, no_gpu, processors, shared_memory
 from cosyserve.doctor.model import model_parts
 from cosyserve.doctor.servers import servers, triton_health
 from cosyserve.doctor.troubles import Trouble
+from cosyserve.models import kernels
 from cosyserve.triton.process import Ports
 from tests.published import linked
 
@@ -64,6 +67,24 @@ def test_why_there_is_no_gpu() -> None:
     assert no_gpu(None, "").advice == ""  # a torch for CPUs is a choice
     assert no_gpu("13.0", "").advice == troubles.NO_DRIVER.fix
     assert no_gpu("13.0", "470.1").advice == troubles.OLD_DRIVER.fix
+
+
+def test_which_kernels_a_gpu_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {"multi_processor_count": 58, "shared_memory_per_block_optin": 99 << 10}
+    card = SimpleNamespace(name="NVIDIA L4", major=8, minor=9, **facts)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (20 << 30, 24 << 30))
+    monkeypatch.setattr("cosyserve.doctor.machine.nvidia_smi", lambda _: "")
+    monkeypatch.setattr(kernels, "AVAILABLE", True)
+    kernels.gpu.cache_clear()
+    try:
+        found = {finding.name: finding for finding in processors()}
+    finally:
+        kernels.gpu.cache_clear()
+    assert found["cuda:0"].good
+    assert found["kernels"].detail.startswith("cuda:0: kernels with small tiles: a program has 99")
+    assert found["kernels"].good is None
 
 
 @pytest.mark.server

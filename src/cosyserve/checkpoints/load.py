@@ -13,6 +13,7 @@ from cosyserve.checkpoints.model import Model, assemble
 from cosyserve.checkpoints.parts import MODULES
 from cosyserve.contracts import LM_FILE
 from cosyserve.errors import InputError
+from cosyserve.models.kernels import BFLOAT16, gpu
 
 SHIPPED = "nano"  # the small model inside the package
 SHIPPED_FOLDER = Path(__file__).parents[1] / SHIPPED
@@ -63,9 +64,9 @@ def load_folder(
 ) -> Model:
     """Loads a native or a published folder, perhaps the weights of `only` some parts.
 
-    `dtype` is that of LM and flow. None: bfloat16 on a GPU; on a CPU as stored, but no float16,
-    which it computes slowly. int8: bfloat16, but the LM's weights for few rows at a time in eight
-    bits.
+    `dtype` is that of LM and flow. None: on a GPU as `gpu_dtype`; on a CPU as stored, but no
+    float16, which it computes slowly. int8: as None, but the LM's weights for few rows at a time in
+    eight bits.
     """
     on_gpu, eight_bits = torch.device(device).type == "cuda", dtype is torch.int8
     if eight_bits and not on_gpu:
@@ -73,13 +74,19 @@ def load_folder(
     parts = published.read(folder, tuple(MODULES) if only is None else only, lm_file=lm_file)
     stored = {tensor.dtype for state in parts.states.values() for tensor in state.values()}
     if eight_bits or (dtype is None and (on_gpu or torch.float16 in stored)):
-        dtype = torch.bfloat16 if on_gpu else torch.float32
+        dtype = gpu_dtype(torch.device(device)) if on_gpu else torch.float32
     model = assemble(
         parts if dtype is None else parts.cast(dtype), device, token2wav_devices, str(folder)
     )
     if model.lm:
         model.lm.eight_bits = eight_bits
     return model
+
+
+def gpu_dtype(device: torch.device) -> torch.dtype:
+    """bfloat16, which holds whatever float32 holds; float32 on GPUs from before it."""
+    found = gpu(device)
+    return torch.bfloat16 if found and found.capability >= BFLOAT16 else torch.float32
 
 
 def _device(name: str) -> torch.device:

@@ -38,6 +38,7 @@ def load_parts(settings: Settings, only: Collection[str] | None = None) -> Model
     import torch
 
     from cosyserve.checkpoints.load import load_model
+    from cosyserve.models.kernels import use_kernels
 
     if settings.threads:
         torch.set_num_threads(settings.threads)
@@ -48,6 +49,7 @@ def load_parts(settings: Settings, only: Collection[str] | None = None) -> Model
         only=only,
         lm_file=settings.lm,
     )
+    use_kernels(settings.kernels, model.devices)
     if not model.config.speech:
         note.print("[yellow]test model: not speech[/yellow]")
     return model

@@ -14,7 +14,7 @@ from cosyserve.cli.options import (
     StoreOption,
     setting,
 )
-from cosyserve.contracts import FlowBackend, PromptForm
+from cosyserve.contracts import FlowBackend, KernelChoice, PromptForm
 from cosyserve.settings import ProfileName, Settings
 
 
@@ -52,6 +52,7 @@ def serve(
     dtype: DtypeOption = None,
     lm: LMOption = None,
     flow_backend: Annotated[FlowBackend | None, setting("flow_backend")] = None,
+    kernels: Annotated[KernelChoice | None, setting("kernels")] = None,
     profile: Annotated[ProfileName | None, setting("profile")] = None,
     llm_url: Annotated[str | None, setting("llm_url")] = None,
     llm_model: Annotated[str | None, setting("llm_model")] = None,
@@ -95,6 +96,7 @@ def serve(
             dtype=dtype,
             lm=lm,
             flow_backend=flow_backend,
+            kernels=kernels,
             profile=profile,
             llm_url=llm_url,
             llm_model=llm_model,

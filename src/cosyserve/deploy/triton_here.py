@@ -36,6 +36,7 @@ PASSED = {
     "dtype": "dtype",
     "flow_backend": "flow_backend",
     "flow_engines": "flow_engines",
+    "kernels": "kernels",
     "threads": "threads",
     "slots": "slots",
     "waiting": "waiting",

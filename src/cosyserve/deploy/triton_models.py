@@ -253,7 +253,7 @@ def _model(
 
 
 def _python(model: pb.ModelConfig, settings: TritonSettings, **parameters: Any) -> pb.ModelConfig:
-    shared = ("model_dir", "device", "dtype", "threads")
+    shared = ("model_dir", "device", "dtype", "kernels", "threads")
     _set(model, **{key: getattr(settings, key) for key in shared} | parameters)
     return model
 

@@ -15,6 +15,7 @@ from cosyserve.contracts import (
     MAX_WAITING,
     VOICE_CACHE_BYTES,
     FlowBackend,
+    KernelChoice,
     LLMSampling,
     PromptForm,
 )
@@ -74,6 +75,8 @@ class TritonSettings(KeyValues):
     """The runtime of the flow's estimator: ours, tensorrt (on a GPU) or onnxruntime (on a CPU)."""
     flow_engines: str = ""
     """Folder of what other runtimes of the flow have built; empty: where `cosyserve` keeps it."""
+    kernels: KernelChoice = "auto"
+    """Our own kernels on a GPU: auto, small (tiles for less shared memory than Hopper's) or off."""
     threads: Int = Field(default=1, ge=0)
     """CPU threads of each process; 0: as many as torch likes."""
     stream_seconds: float = Field(default=60.0, ge=1)

@@ -10,12 +10,14 @@ from cosyserve.doctor.first_audio import first_audio
 from cosyserve.doctor.machine import machine
 from cosyserve.doctor.model import model_parts
 from cosyserve.doctor.servers import servers
+from cosyserve.models.kernels import use_kernels
 from cosyserve.settings import Settings
 
 
 def examine(settings: Settings, *, speak: bool = False) -> list[Finding]:
     """The findings of this machine and of the settings' models; with `speak`, of their speech,
     too."""
+    use_kernels(settings.kernels)
     findings = [*machine(settings.home), *servers(settings.port)]
     for model in settings.models:
         findings += model_parts(model)

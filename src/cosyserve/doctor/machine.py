@@ -38,6 +38,8 @@ def machine(home: Path, shm: Path = Path("/dev/shm")) -> list[Finding]:
 def processors() -> Iterator[Finding]:
     import torch
 
+    from cosyserve.models.kernels import kernels_of
+
     threads = torch.get_num_threads()
     yield Finding("cpu", f"{os.cpu_count()} cores, torch uses {threads} threads")
     driver = nvidia_smi("driver_version")
@@ -49,6 +51,7 @@ def processors() -> Iterator[Finding]:
         detail = f"{card.name}, {free / GIB:.1f} of {total / GIB:.1f} GiB free"
         advice = troubles.FULL_GPU.fix if free < MIN_GPU else ""
         yield Finding(f"cuda:{index}", detail, None if advice else True, advice)
+        yield Finding("kernels", f"cuda:{index}: {kernels_of(torch.device('cuda', index))}")
     if not torch.cuda.device_count():
         yield no_gpu(torch.version.cuda, driver)
 

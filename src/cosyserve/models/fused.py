@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from cosyserve.models.lm.fused import FusedLM
     from cosyserve.models.vocoder.fused import FusedHiFT
 
+DTYPE = torch.bfloat16  # of LM and flow: float16 can't hold products before their norm
 MAX_ENCODER_SIZE = 512  # channels: kernels hold whole rows
 
 
 def fused_lm(lm: SpeechLM, positions: int) -> FusedLM | None:
-    """The LM in few launches, where its kernels are quick: float16 can't hold products before their
-    norm, and float32 has no matrix units."""
+    """The LM in few launches, where its kernels are quick: float32 has no matrix units."""
     weight = lm.head.weight
-    if not kernels_supported(weight.device) or weight.dtype is not torch.bfloat16:
+    if not kernels_supported(weight.device) or weight.dtype is not DTYPE:
         return None
     from cosyserve.models.lm.fused import FusedLM
 
@@ -46,7 +46,7 @@ def fused_estimator(
     """An estimator in few launches, where its kernels are quick; `times` of the Euler steps, rows
     of at most `max_frames`."""
     weight = next(estimator.parameters())
-    if not kernels_supported(weight.device) or weight.dtype is not torch.bfloat16:
+    if not kernels_supported(weight.device) or weight.dtype is not DTYPE:
         return None
     if isinstance(estimator, RotaryDiT):
         from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
@@ -63,7 +63,7 @@ def fused_encoder(encoder: nn.Module, max_tokens: int) -> FusedEncoder | FusedLo
     """The flow's encoder in few launches, where its kernels are quick; for rows of at most
     `max_tokens`."""
     weight = next(encoder.parameters())
-    if not kernels_supported(weight.device) or weight.dtype is not torch.bfloat16:
+    if not kernels_supported(weight.device) or weight.dtype is not DTYPE:
         return None
     if isinstance(encoder, LookaheadEncoder):
         from cosyserve.models.flow.fused_encoder import FusedLookahead

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 
+from cosyserve.contracts import KernelChoice
+from cosyserve.models import kernels
 from cosyserve.models.config import UNetConfig
 from cosyserve.models.flow.fused_unet import FusedUNet
 from cosyserve.models.flow.kernels import linear
@@ -40,16 +42,23 @@ def _exact_reference() -> Iterator[None]:
 
 @pytest.mark.parametrize("known", [0, 1, 2, 3])  # a small call, medium, large, huge
 @pytest.mark.parametrize(
-    ("dtype", "tolerance", "chunk"), [(torch.float32, 1e-4, 20), (torch.bfloat16, 2e-2, 1 << 20)]
+    ("dtype", "tolerance", "chunk", "choice"),
+    [
+        (torch.float32, 1e-4, 20, "auto"),
+        (torch.float32, 1e-4, 20, "small"),
+        (torch.bfloat16, 2e-2, 1 << 20, "auto"),
+    ],
 )
 @torch.inference_mode()
 def test_an_estimate_is_that_of_the_plain_module(
     dtype: torch.dtype,
     tolerance: float,
     chunk: int,
+    choice: KernelChoice,
     known: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(kernels, "_chosen", choice)
     for number, name in enumerate(("MEDIUM_ROWS", "LARGE_ROWS", "HUGE_ROWS")):
         monkeypatch.setattr(linear, name, 0 if number < known else 1 << 20)
     torch.manual_seed(0)

@@ -1,22 +1,18 @@
-"""The kernels compute what the plain module computes: on a GPU, or interpreted on a CPU.
-
-That they compile for a Hopper GPU needs none.
-"""
+"""The kernels compute what the plain module computes: on a GPU, or interpreted on a CPU."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 import torch
 
 pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 
-from cosyserve.contracts import Sampling
+from cosyserve.contracts import KernelChoice, Sampling
 from cosyserve.engine.compute import lm_graphs
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.models import int8
+from cosyserve.models import kernels as kernel_choice
 from cosyserve.models.config import LMConfig
 from cosyserve.models.fused import fused_lm
 from cosyserve.models.kernels.launch import launch, only_compiled
@@ -26,7 +22,6 @@ from cosyserve.models.lm.kernels import elementwise
 from cosyserve.models.lm.kernels.linear_batch import ROWS
 from cosyserve.models.lm.kernels.prefill_attention import QUERIES
 from cosyserve.models.lm.lm import KVCache, SpeechLM
-from tests.models.hopper import compiled
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -47,11 +42,18 @@ def made(dtype: torch.dtype, config: LMConfig = CONFIG) -> tuple[SpeechLM, Fused
     return lm, kernels
 
 
-@pytest.mark.parametrize("rows", [2, 18, 65])
+@pytest.mark.parametrize(
+    ("rows", "choice"), [(2, "auto"), (18, "auto"), (18, "small"), (65, "auto")]
+)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
 def test_a_step_is_that_of_the_plain_module(
-    rows: int, dtype: torch.dtype, tolerance: float
+    rows: int,
+    choice: KernelChoice,
+    dtype: torch.dtype,
+    tolerance: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(kernel_choice, "_chosen", choice)
     lm, kernels = made(dtype)
     caches = [KVCache.empty(CONFIG, rows + 1, 256, device=DEVICE, dtype=dtype) for _ in range(2)]
     for part in ("keys", "values"):
@@ -211,7 +213,3 @@ def test_what_is_only_compiled_writes_nothing() -> None:
 def test_a_cpu_is_left_alone() -> None:
     lm, _ = made(torch.float32)
     assert fused_lm(lm, 64) is None
-
-
-def test_they_compile_for_a_hopper_gpu(tmp_path: Path) -> None:
-    assert len(compiled("compile_kernels.py", tmp_path)) == 36

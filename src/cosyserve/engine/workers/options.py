@@ -11,6 +11,7 @@ from cosyserve.contracts import (
     MAX_WAITING,
     VOICE_CACHE_BYTES,
     FlowBackend,
+    KernelChoice,
 )
 
 
@@ -23,6 +24,7 @@ class WorkerOptions:
     lm_file: str = LM_FILE  # in a CosyVoice folder
     flow_backend: FlowBackend = "ours"  # what computes the flow's estimator
     flow_engines: str = ""  # the folder of what is built for it
+    kernels: KernelChoice = "auto"  # of a GPU
     threads: int = 0  # as many as torch likes
     profile: str = "latency"
     slots: int = 0  # as many as the profile has, or as fit

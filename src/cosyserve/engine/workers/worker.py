@@ -56,6 +56,7 @@ from cosyserve.engine.workers.messages import (
 )
 from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.errors import CosyError
+from cosyserve.models.kernels import use_kernels
 from cosyserve.text.number_process import NumberProcess
 from cosyserve.voices.enroll import enroll
 from cosyserve.voices.mirror import ReceivedVoices
@@ -201,6 +202,7 @@ def work(link: socket.socket, options: WorkerOptions) -> NoReturn:
         )
         engines = Path(options.flow_engines)
         use_backend(model, options.model, options.flow_backend, engines, options.dtype)
+        use_kernels(options.kernels, model.devices)
         if options.gpu_memory:
             limit_gpu_memory(options.gpu_memory, model.devices)
         worker = Worker(link, model, options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -12,6 +13,8 @@ from cosyserve.checkpoints import native
 from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
 from cosyserve.checkpoints.parts import build
+from cosyserve.contracts import KernelChoice
+from cosyserve.models.kernels import use_kernels
 from cosyserve.models.vocoder.hift import HiFT
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of the C library's mallopt
@@ -24,6 +27,7 @@ def load_parts(settings: Mapping[str, str], *parts: str) -> Model:
     model = load_model(
         settings["model_dir"], device=settings["device"], dtype=settings["dtype"], only=parts
     )
+    use_kernels(cast(KernelChoice, settings["kernels"]), model.devices)
     if model.device.type == "cpu":
         _keep_memory()
     return model

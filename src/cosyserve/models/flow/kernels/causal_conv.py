@@ -8,14 +8,17 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.kernels.linear import Tile, is_large, tile_for
+from cosyserve.models.flow.kernels.linear import Tile, Tiles, is_large, tile_for
 from cosyserve.models.flow.packing import Spans
-from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels import Budget, budget, pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.tiles import load_tile, load_vector, times
 
-TILES = Tile(16, 64, 4, 3), Tile(64, 32, 4, 3), Tile(64, 128, 4, 4)
-DEPTH, LARGE_DEPTH = 256, 64  # channels per turn of a program's loop
+TILES: dict[Budget, Tiles] = {
+    Budget.HOPPER: (Tile(16, 64, 4, 3), Tile(64, 32, 4, 3), Tile(64, 128, 4, 4)),
+    Budget.SMALL: (Tile(16, 64, 4, 3), Tile(64, 32, 4, 3), Tile(64, 64, 4, 4)),
+}
+DEPTH, LARGE_DEPTH = {Budget.HOPPER: 256, Budget.SMALL: 128}, 64  # channels per turn of the loop
 
 
 @triton.jit(do_not_specialize=["length"])
@@ -84,7 +87,8 @@ def causal_conv(x: Tensor, spans: Spans, weight: Tensor, bias: Tensor, *, ieee: 
     length, size = x.shape
     outputs = weight.shape[1]
     out = torch.empty(length, outputs, device=x.device, dtype=x.dtype)
-    bm, bn, warps, stages = tile_for(length, TILES)
+    cut = budget(x.device)
+    bm, bn, warps, stages = tile_for(length, TILES[cut])
     depth = max(16, triton.next_power_of_2(size))
     launch(
         _causal_conv,
@@ -100,7 +104,7 @@ def causal_conv(x: Tensor, spans: Spans, weight: Tensor, bias: Tensor, *, ieee: 
         ieee=ieee,
         bm=bm,
         bn=bn,
-        bk=min(depth, LARGE_DEPTH if is_large(length) else DEPTH),
+        bk=min(depth, LARGE_DEPTH if is_large(length) else DEPTH[cut]),
         pdl=pdl(x),
         num_warps=warps,
         num_stages=stages,

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels import Budget, budget, pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.tiles import load_tile, load_vector, mean_rstd, times
 
@@ -33,12 +33,29 @@ Tiles = tuple[Tile, ...]  # for small, medium, large and huge numbers of rows
 
 # Rows from which on a call is medium, large and huge, as measured on an H200.
 MEDIUM_ROWS, LARGE_ROWS, HUGE_ROWS = 640, 2048, 8449
-LINEAR_ADD = Tile(16, 128, 8, 1), Tile(64, 32, 8, 1), Tile(64, 128, 4, 4), Tile(128, 256, 8, 3)
-HELD = 1024  # terms of a sum that a program holds at once, below LARGE_ROWS
-LONG_SUMS = Tile(16, 32, 4, 4), Tile(64, 64, 4, 4), *LINEAR_ADD[2:]  # of more terms than HELD
+LINEAR_ADD: dict[Budget, Tiles] = {
+    Budget.HOPPER: (
+        Tile(16, 128, 8, 1),
+        Tile(64, 32, 8, 1),
+        Tile(64, 128, 4, 4),
+        Tile(128, 256, 8, 3),
+    ),
+    Budget.SMALL: (
+        Tile(16, 32, 4, 1),
+        Tile(32, 32, 8, 1),
+        Tile(64, 64, 4, 4),
+        Tile(128, 128, 8, 3),
+    ),
+}
+HELD = {Budget.HOPPER: 1024, Budget.SMALL: 256}  # terms of a sum at once, below LARGE_ROWS
+LONG_SUMS: dict[Budget, Tiles] = {  # of more terms than HELD
+    Budget.HOPPER: (Tile(16, 32, 4, 4), Tile(64, 64, 4, 4), *LINEAR_ADD[Budget.HOPPER][2:]),
+    Budget.SMALL: (Tile(16, 32, 4, 4), Tile(64, 64, 4, 3), *LINEAR_ADD[Budget.SMALL][2:]),
+}
 NORM_MISH = Tile(4, 0, 4, 1)
 DEPTH = 64  # terms of a sum per turn of the loop, from LARGE_ROWS on
-AREA = 8192  # of a weight's tile per turn of the loop, below LARGE_ROWS
+# Of a weight's tile per turn of the loop, below LARGE_ROWS.
+AREA = {Budget.HOPPER: 8192, Budget.SMALL: 4096}
 
 
 def is_large(rows: int) -> bool:
@@ -125,12 +142,14 @@ def linear_add(
     rows, size = x.shape
     outputs = weight.shape[0]
     out = torch.empty(rows, outputs, device=x.device, dtype=x.dtype)
-    whole = not is_large(rows) and size <= HELD  # sums in one go
-    bm, bn, warps, stages = tile_for(rows, LINEAR_ADD if size <= HELD else LONG_SUMS)
+    cut = budget(x.device)
+    held = size <= HELD[cut]
+    whole = not is_large(rows) and held  # sums in one go
+    bm, bn, warps, stages = tile_for(rows, (LINEAR_ADD if held else LONG_SUMS)[cut])
     if whole:
         depth = max(16, triton.next_power_of_2(size) // 2)
     else:
-        depth = DEPTH if is_large(rows) else AREA // bn
+        depth = DEPTH if is_large(rows) else AREA[cut] // bn
     launch(
         _linear_add,
         (triton.cdiv(rows, bm), triton.cdiv(outputs, bn)),

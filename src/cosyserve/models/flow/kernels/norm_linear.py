@@ -14,16 +14,24 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.kernels.linear import Norm, Tile, is_huge, is_large, tile_for
-from cosyserve.models.kernels import pdl
+from cosyserve.models.flow.kernels.linear import Norm, Tile, Tiles, is_huge, is_large, tile_for
+from cosyserve.models.kernels import Budget, budget, pdl, processors
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.tiles import load_tile, load_vector, mean_rstd, times
 
-TILES = Tile(32, 128, 4, 2), Tile(64, 128, 8, 2), Tile(128, 64, 8, 3), Tile(128, 32, 8, 2)
+TILES: dict[Budget, Tiles] = {
+    Budget.HOPPER: (
+        *(Tile(32, 128, 4, 2), Tile(64, 128, 8, 2), Tile(128, 64, 8, 3), Tile(128, 32, 8, 2)),
+    ),
+    Budget.SMALL: (Tile(32, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
+}
 WIDE = 256  # columns of x above which WIDE_TILES are used: whole rows must fit
-WIDE_TILES = Tile(64, 64, 8, 1), Tile(64, 128, 8, 1), Tile(64, 64, 8, 2)
+WIDE_TILES: dict[Budget, Tiles] = {
+    Budget.HOPPER: (Tile(64, 64, 8, 1), Tile(64, 128, 8, 1), Tile(64, 64, 8, 2)),
+    Budget.SMALL: (Tile(32, 32, 8, 1), Tile(32, 64, 8, 1), Tile(32, 32, 4, 2)),
+}
 NORMALIZE_ROWS = 8  # of a program that only normalizes
-PROCESSORS, SHARED = 132, 116_000  # of an H200: how many, and the numbers in 16 bits that one holds
+SHARED = {Budget.HOPPER: 116_000, Budget.SMALL: 51_000}  # numbers in 16 bits that a processor holds
 
 Act = Literal["none", "gelu", "silu"]
 
@@ -142,11 +150,13 @@ def layer_norm_linear(x: Tensor, layer: FoldedLinear, *, act: Act, ieee: bool) -
         return F.linear(_normalized(x, layer.eps), layer.weight, layer.rounded_bias)
     outputs = len(layer.weight)
     out = torch.empty(rows, outputs, device=x.device, dtype=x.dtype)
-    bm, bn, warps, stages = tile_for(rows, WIDE_TILES if size > WIDE else TILES)
+    cut = budget(x.device)
+    bm, bn, warps, stages = tile_for(rows, (WIDE_TILES if size > WIDE else TILES)[cut])
     height, width = triton.cdiv(rows, bm), triton.cdiv(outputs, bn)
     bk = max(16, triton.next_power_of_2(size))
     once = not is_large(rows)
-    turns = 1 if once else _turns(height, width, SHARED // (bk * (bm + stages * bn)))
+    resident = max(1, SHARED[cut] // (bk * (bm + stages * bn)))
+    turns = 1 if once else _turns(height, width, resident * processors(x.device))
     launch(
         _layer_norm_linear,
         (height, triton.cdiv(width, turns)),
@@ -214,10 +224,10 @@ def _normalized(x: Tensor, eps: float) -> Tensor:
 
 def _turns(height: int, width: int, resident: int) -> int:
     """Tiles that a program computes one after another, of `width` beside each other: so many that
-    all programs are done soonest, when a processor runs `resident` of them at a time."""
+    all programs are done soonest, when `resident` of them run at a time."""
 
     def cost(turns: int) -> int:
-        rounds = triton.cdiv(height * triton.cdiv(width, turns), PROCESSORS * max(1, resident))
+        rounds = triton.cdiv(height * triton.cdiv(width, turns), resident)
         return int(rounds * (turns + 1))  # one more for what comes before the first
 
     return min(range(1, width + 1), key=cost)

@@ -16,13 +16,14 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from cosyserve.models.flow.kernels.linear import Tile
 from cosyserve.models.flow.packing import Spans
-from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels import Budget, budget, pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.softmax import weigh_base2
 from cosyserve.models.kernels.tiles import load_tile, times
 
-BLOCK, WARPS, STAGES = 64, 8, 2  # a program's queries, and keys per turn
+TILES = {Budget.HOPPER: Tile(64, 64, 8, 2), Budget.SMALL: Tile(32, 32, 4, 2)}  # queries, keys
 
 
 @triton.jit(do_not_specialize=["length", "chunk", "reach"])
@@ -126,9 +127,10 @@ def relative_attention(
     heads, width = biases[0].shape
     reach = (len(table) + 1) // 2
     out = torch.empty(length, heads * width, device=qkv.device, dtype=qkv.dtype)
+    block, _, warps, stages = TILES[budget(qkv.device)]
     launch(
         _attend,
-        (triton.cdiv(length, BLOCK), heads),
+        (triton.cdiv(length, block), heads),
         qkv=qkv,
         by_key=biases[0],
         by_distance=biases[1],
@@ -143,11 +145,11 @@ def relative_attention(
         heads=heads,
         width=width,
         ieee=ieee,
-        block=BLOCK,
+        block=block,
         bd=max(16, triton.next_power_of_2(width)),
         pdl=pdl(qkv),
-        num_warps=WARPS,
-        num_stages=STAGES,
+        num_warps=warps,
+        num_stages=stages,
         launch_pdl=pdl(qkv),
     )
     return out

@@ -6,6 +6,7 @@ so that they are in the cache when there is something to multiply them with.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels import Budget, budget, pdl
 from cosyserve.models.kernels.launch import launch, prefetch_l2
 from cosyserve.models.kernels.tiles import load_tile, load_vector, times
 
@@ -38,8 +39,10 @@ class BatchTile(NamedTuple):
 
 
 # As measured on an H200. So large that a processor holds one program: else those of the next
-# launch, which begin early, would crowd on processors that this one leaves free.
-PLAIN, GATED = BatchTile(32, 128, 4, 5), BatchTile(64, 128, 4, 3)
+# launch, which begin early, would crowd on processors that this one leaves free. With small tiles
+# none begins early, and two programs share a processor where they can.
+PLAIN = {Budget.HOPPER: BatchTile(32, 128, 4, 5), Budget.SMALL: BatchTile(32, 64, 4, 4)}
+GATED = {Budget.HOPPER: BatchTile(64, 128, 4, 3), Budget.SMALL: BatchTile(32, 64, 4, 3)}
 LINE = 64  # weights of 128 bytes, which the cache takes at a time
 
 
@@ -148,7 +151,7 @@ def add_linear(
     """Adds x W^T to the residual [B, N] in float32 -> the RMSNorm of that with weights `scale` [N],
     but for its factor."""
     out = torch.empty(1, len(x), len(weight), device=x.device, dtype=x.dtype)
-    parts = triton.cdiv(len(weight), PLAIN.outputs)
+    parts = triton.cdiv(len(weight), PLAIN[budget(x.device)].outputs)
     squares = torch.empty(parts, len(x), device=x.device, dtype=torch.float32)
     _launch(out, x, weight, PLAIN, ieee, residual=residual, scale=scale, squares=squares)
     return Unscaled(out[0], squares)
@@ -166,7 +169,7 @@ def _launch(
     out: Tensor,
     x: Tensor,
     weight: Tensor,
-    shape: BatchTile,
+    tiles: Mapping[Budget, BatchTile],
     ieee: bool,
     *,
     bias: Tensor | None = None,
@@ -176,7 +179,7 @@ def _launch(
     eps: float = 0.0,
 ) -> None:
     (splits, rows, outputs), size = out.shape, x.shape[1]
-    bn, bk, warps, stages = shape
+    bn, bk, warps, stages = tiles[budget(x.device)]
     piece = triton.cdiv(triton.cdiv(size, bk), splits) * bk
     parts = len(squares) if squares is not None and residual is None else 0
     launch(

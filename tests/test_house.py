@@ -31,6 +31,7 @@ HOUSE = [
     {"text"},
     {"audio"},
     {"settings"},
+    {"choices"},
     {"contracts"},
     {"errors", "version"},
 ]

@@ -11,7 +11,8 @@ import pytest
 
 from cosyserve import server
 from cosyserve.backends.llm_server import LLMServer
-from cosyserve.contracts import LLMSampling, ModelInfo
+from cosyserve.choices import LLMSampling
+from cosyserve.contracts import ModelInfo
 from cosyserve.deploy.triton_here import settings_here
 from cosyserve.deploy.triton_settings import TritonSettings
 from cosyserve.engine.workers.options import WorkerOptions

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from cosyserve.contracts import KernelChoice, Voice
+from cosyserve.choices import KernelChoice
+from cosyserve.contracts import Voice
 from cosyserve.models.config import (
     EncoderConfig,
     FlowConfig,

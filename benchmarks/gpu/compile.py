@@ -32,7 +32,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 
 from benchmarks.gpu.bench import FAMILIES, FULL
-from cosyserve.contracts import KernelChoice
+from cosyserve.choices import KernelChoice
 from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.engine.compute.limits import MAX_POSITIONS
 from cosyserve.engine.compute.lm_graphs import LMGraphs

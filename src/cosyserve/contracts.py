@@ -33,13 +33,6 @@ MIN_SPEED, MAX_SPEED = 0.25, 4.0
 MAX_WINDOW = 64  # drawn ids that are remembered for `Sampling`
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
-LM_FILE = "llm.pt"  # of a CosyVoice folder, unless another is chosen
-
-# Defaults of whatever makes requests wait or keeps voices in memory.
-MAX_WAITING = 64  # requests
-MAX_WAIT_SECONDS = 1.0
-VOICE_CACHE_BYTES = 64 << 20
-
 
 class Mode(StrEnum):
     """How text and voice become model inputs."""
@@ -52,9 +45,6 @@ class Mode(StrEnum):
 
 
 FinishReason = Literal["stop", "length", "early", "cancelled", "error"]  # early: before the text
-PromptForm = Literal["ids", "text", "chat"]  # of an LLM server
-FlowBackend = Literal["ours", "tensorrt", "onnxruntime"]  # what computes the flow's estimator
-KernelChoice = Literal["auto", "small", "off"]  # of our own kernels on a GPU
 
 
 @dataclass(frozen=True)
@@ -73,22 +63,6 @@ class Sampling:
             raise InputError("top_k must be at least 1")
         if not 1 <= self.window <= MAX_WINDOW:
             raise InputError(f"window must be 1..{MAX_WINDOW}, got {self.window}")
-
-
-@dataclass(frozen=True)
-class LLMSampling:
-    """How an LLM runtime draws that has no repetition-aware draw; as the original asks it."""
-
-    temperature: float = 0.8
-    top_p: float = 0.95
-    top_k: int = 50
-    repetition_penalty: float = 1.1
-    max_tokens: int = 750  # of an utterance
-
-    def __post_init__(self) -> None:
-        Sampling(self.top_p, self.top_k)  # checks them
-        if self.temperature <= 0 or self.repetition_penalty <= 0 or self.max_tokens < 1:
-            raise InputError("an LLM needs temperature > 0, a penalty > 0 and max_tokens >= 1")
 
 
 @dataclass(frozen=True, eq=False)

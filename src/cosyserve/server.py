@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from cosyserve.backends.llm_server import LLMServer
-from cosyserve.contracts import LLMSampling
+from cosyserve.choices import LLMSampling
 from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.engine.workers.pool import WorkerPool

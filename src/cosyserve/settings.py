@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from cosyserve.contracts import (
+from cosyserve.choices import (
     LM_FILE,
     MAX_WAIT_SECONDS,
     MAX_WAITING,

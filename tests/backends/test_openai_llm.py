@@ -17,7 +17,8 @@ from fastapi import Response
 from cosyserve.backends.llm_server import LLMServer
 from cosyserve.backends.openai_llm import OpenAILLM
 from cosyserve.backends.protocols import LMRequest, SpeechTokens
-from cosyserve.contracts import LLMSampling, Sampling
+from cosyserve.choices import LLMSampling
+from cosyserve.contracts import Sampling
 from cosyserve.errors import CosyError, InputError, LLMServerError, OverloadError, WorkerError
 from tests.backends import llm_server
 from tests.backends.llm_server import dies_after, never_ends, refuses, says, serving

@@ -12,7 +12,7 @@ from cosyserve.backends.llm_server import LLMServer
 from cosyserve.backends.protocols import LMBackend, LMRequest
 from cosyserve.checkpoints.load import load_folder
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import LLMSampling
+from cosyserve.choices import LLMSampling
 from cosyserve.engine.split.lm_backends import open_llm_server
 from cosyserve.engine.split.lm_service import LMService
 from tests.backends.our_lm import serving_lm

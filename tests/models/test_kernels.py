@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cosyserve.checkpoints.load import gpu_dtype
-from cosyserve.contracts import KernelChoice
+from cosyserve.choices import KernelChoice
 from cosyserve.models import kernels
 from cosyserve.models.kernels import GPU, Budget
 

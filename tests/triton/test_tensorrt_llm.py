@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from cosyserve.backends.protocols import LMRequest, SpeechTokens
-from cosyserve.contracts import LLMSampling, Sampling
+from cosyserve.choices import LLMSampling
+from cosyserve.contracts import Sampling
 from cosyserve.triton.vocabulary import COSYVOICE2
 
 REQUEST = LMRequest((5, 6), (7,), min_tokens=2, max_tokens=400, seed=3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cosyserve.backends.vocabulary import COSYVOICE2, Vocabulary
-from cosyserve.contracts import LLMSampling, PromptForm
+from cosyserve.choices import LLMSampling, PromptForm
 from cosyserve.errors import InputError
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from cosyserve.backends.protocols import LMRequest, SpeechTokens, limited
 from cosyserve.backends.vocabulary import Vocabulary
-from cosyserve.contracts import FinishReason, LLMSampling
+from cosyserve.choices import LLMSampling
+from cosyserve.contracts import FinishReason
 from cosyserve.errors import InputError, LLMServerError
 
 SEEDS = 1 << 63

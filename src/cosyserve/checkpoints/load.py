@@ -11,7 +11,7 @@ import torch
 from cosyserve.checkpoints import published, testmodel
 from cosyserve.checkpoints.model import Model, assemble
 from cosyserve.checkpoints.parts import MODULES
-from cosyserve.contracts import LM_FILE
+from cosyserve.choices import LM_FILE
 from cosyserve.errors import InputError
 from cosyserve.models.kernels import BFLOAT16, gpu
 

@@ -13,7 +13,7 @@ from cosyserve.checkpoints.hub.hub import fetch_model, looks_like_hub_name
 from cosyserve.checkpoints.model import assemble
 from cosyserve.checkpoints.parts import Parts
 from cosyserve.checkpoints.published import lm_forms
-from cosyserve.contracts import LM_FILE
+from cosyserve.choices import LM_FILE
 from cosyserve.errors import CheckpointError
 
 DTYPES = ("float32", "bfloat16", "float16")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from cosyserve.choices import FlowBackend, KernelChoice, PromptForm
 from cosyserve.cli.options import (
     DefaultVoiceOption,
     DtypeOption,
@@ -14,7 +15,6 @@ from cosyserve.cli.options import (
     StoreOption,
     setting,
 )
-from cosyserve.contracts import FlowBackend, KernelChoice, PromptForm
 from cosyserve.settings import ProfileName, Settings
 
 

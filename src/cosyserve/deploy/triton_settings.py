@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from cosyserve.contracts import (
+from cosyserve.choices import (
     MAX_WAITING,
     VOICE_CACHE_BYTES,
     FlowBackend,

@@ -11,14 +11,8 @@ from dataclasses import replace
 
 from cosyserve.backends.protocols import LMBackend
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import (
-    MAX_WAITING,
-    AudioChunk,
-    EngineStats,
-    Recording,
-    SpeechRequest,
-    Voice,
-)
+from cosyserve.choices import MAX_WAITING
+from cosyserve.contracts import AudioChunk, EngineStats, Recording, SpeechRequest, Voice
 from cosyserve.engine.compute.profile import LATENCY, Profile
 from cosyserve.engine.scheduling.intake import Intake, Ticket
 from cosyserve.engine.scheduling.loop import Loop

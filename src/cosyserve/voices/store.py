@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
-from cosyserve.contracts import VOICE_CACHE_BYTES, Voice
+from cosyserve.choices import VOICE_CACHE_BYTES
+from cosyserve.contracts import Voice
 from cosyserve.errors import MissingVoiceError, VoiceError
 from cosyserve.voices.consents import ConsentStore
 from cosyserve.voices.file import MAX_BYTES, from_bytes, to_bytes

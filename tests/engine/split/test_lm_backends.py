@@ -16,7 +16,8 @@ from cosyserve.backends.llm_server import LLMServer
 from cosyserve.backends.openai_llm import OpenAILLM
 from cosyserve.backends.protocols import LMBackend, LMRequest, SpeechTokens
 from cosyserve.checkpoints.published.folder import hugging_face_sizes
-from cosyserve.contracts import LLMSampling, Sampling
+from cosyserve.choices import LLMSampling
+from cosyserve.contracts import Sampling
 from cosyserve.engine.split.lm_backends import open_lm
 from cosyserve.engine.split.lm_service import LMService
 from cosyserve.errors import CheckpointError, CosyError, InputError, LLMServerError, WorkerError

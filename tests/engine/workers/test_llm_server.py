@@ -13,7 +13,8 @@ import pytest
 
 from cosyserve.backends.llm_server import LLMServer
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import LLMSampling, SpeechRequest, Voice
+from cosyserve.choices import LLMSampling
+from cosyserve.contracts import SpeechRequest, Voice
 from cosyserve.engine.speak import speak
 from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.options import WorkerOptions

@@ -8,13 +8,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from cosyserve.models.flow.packing import Spans, pack
+from cosyserve.models.flow.packing import RowSpans, pack
 
 BLANK = 7  # positions behind the last row
 R = TypeVar("R")
 
 
-def packed(rows: Sequence[Tensor]) -> tuple[Tensor, Spans]:
+def packed(rows: Sequence[Tensor]) -> tuple[Tensor, RowSpans]:
     """Rows [n, C] one behind another, and something behind them."""
     counts = torch.tensor([len(row) for row in rows] + [0], device=rows[0].device)
     together = torch.cat([*rows, torch.randn_like(rows[0][:1]).expand(BLANK, -1)])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 
-from cosyserve.contracts import KernelChoice
+from cosyserve.choices import KernelChoice
 from cosyserve.models import kernels
 from cosyserve.models.config import EncoderConfig, LookaheadConfig
 from cosyserve.models.flow.encoder import UpsamplingConformer

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 
-from cosyserve.contracts import KernelChoice
+from cosyserve.choices import KernelChoice
 from cosyserve.models import kernels
 from cosyserve.models.config import UNetConfig
 from cosyserve.models.flow.fused_unet import FusedUNet

@@ -7,7 +7,8 @@ import torch
 
 pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 
-from cosyserve.contracts import KernelChoice, Sampling
+from cosyserve.choices import KernelChoice
+from cosyserve.contracts import Sampling
 from cosyserve.engine.compute import lm_graphs
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.compute.lm_runner import LMRunner

@@ -13,7 +13,7 @@ from cosyserve.backends.estimators.tensorrt_library import find_tensorrt
 from cosyserve.backends.estimators.tensorrt_runtime import TensorRTRuntime
 from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import FlowBackend
+from cosyserve.choices import FlowBackend
 from cosyserve.errors import InputError
 from cosyserve.models.config import DiTConfig
 from cosyserve.models.flow.flow import Flow

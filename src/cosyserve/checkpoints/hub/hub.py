@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from cosyserve.checkpoints.hub import hugging_face, modelscope
-from cosyserve.contracts import LM_FILE
+from cosyserve.choices import LM_FILE
 from cosyserve.errors import CheckpointError
 
 _NATIVE = ("lm", "flow", "vocoder", "speech_tokenizer", "speaker_encoder")

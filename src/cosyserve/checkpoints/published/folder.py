@@ -37,7 +37,7 @@ from cosyserve.checkpoints.published.config import (
     unet,
     vocoder,
 )
-from cosyserve.contracts import LM_FILE
+from cosyserve.choices import LM_FILE
 from cosyserve.errors import CheckpointError
 from cosyserve.models.config import FlowConfig, LMConfig, ModelConfig
 from cosyserve.models.config.lm import LMKind

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from cosyserve.choices import LLMSampling
 from cosyserve.cli.bench.offline_model import (
     LMOptions,
     check_backends,
@@ -19,7 +20,6 @@ from cosyserve.cli.bench.offline_model import (
 from cosyserve.cli.client import UNUSED
 from cosyserve.cli.common import closing
 from cosyserve.cli.options import DeviceOption, DtypeOption, numbers, setting, words
-from cosyserve.contracts import LLMSampling
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
 

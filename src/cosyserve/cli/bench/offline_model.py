@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cosyserve.choices import LLMSampling
 from cosyserve.cli.common import WITHOUT_LM, load_parts
-from cosyserve.contracts import LLMSampling, SpeechRequest
+from cosyserve.contracts import SpeechRequest
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
 

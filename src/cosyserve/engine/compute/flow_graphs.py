@@ -41,7 +41,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Buffers:
+class PaddedBuffers:
     """All that is computed on, for one shape."""
 
     tokens: Tensor  # [B, size + lookahead]
@@ -182,7 +182,7 @@ class FlowGraphs:
         buffers.x.copy_(x)
         self._at.add_(1).remainder_(flow.config.steps)
 
-    def _buffers_of(self, rows: int, size: int) -> Buffers:
+    def _buffers_of(self, rows: int, size: int) -> PaddedBuffers:
         config, dtype = self.flow.config, self.flow.weight.dtype
         frames, both = FRAMES_PER_TOKEN * size, 2 * rows if config.guidance else rows
 
@@ -195,7 +195,7 @@ class FlowGraphs:
                 self._memory[name] = kept
             return kept[:need].view(shape)
 
-        return Buffers(
+        return PaddedBuffers(
             tokens=buffer("tokens", rows, size + self.flow.lookahead, dtype=torch.long),
             counts=buffer("counts", 2, rows, dtype=torch.long),
             prompt=buffer("prompt", rows, config.mel, frames),

@@ -19,7 +19,7 @@ from cosyserve.engine.compute.device_queue import CapturedGraphs, DeviceQueue
 from cosyserve.engine.compute.flow_graphs import Kind
 from cosyserve.models.flow.cfm import schedule
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
-from cosyserve.models.flow.packing import PackedTokens, Spans, pack
+from cosyserve.models.flow.packing import PackedTokens, RowSpans, pack
 from cosyserve.models.fused import fused_encoder, fused_estimator
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ SIZES = (
 
 
 @dataclass(frozen=True)
-class Buffers:
+class PackedBuffers:
     """All that is computed on; packs of all sizes use the first part of it."""
 
     tokens: Tensor  # [S] behind each row's tokens those it looks at; -1: none
     counts: Tensor  # [R] tokens of each row that become frames
     speaker: Tensor  # [R, E]
     prompt: Tensor  # [F, mel]
-    starts: Tensor  # [2F] int32, as of `Spans`
+    starts: Tensor  # [2F] int32, as of `RowSpans`
     ends: Tensor  # [2F] int32
     x: Tensor  # [F, mel] float32
     rows: Tensor  # [2F, 4 mel]: all of an estimate's input; the second half without conditions
@@ -202,7 +202,7 @@ class PackedFlow:
     def _step(self, size: int) -> None:
         buffers, frames = self._buffers, FRAMES_PER_TOKEN * size
         both = self._copies * frames
-        rows, spans = buffers.rows[:both], Spans(buffers.starts[:both], buffers.ends[:both])
+        rows, spans = buffers.rows[:both], RowSpans(buffers.starts[:both], buffers.ends[:both])
         v = self._estimator(rows, self._at, spans, self._chunk)
         guidance = self.flow.config.guidance
         self._estimator.euler(v, buffers.x[:frames], rows, self._strides, self._at, guidance)
@@ -212,12 +212,12 @@ class PackedFlow:
         """Of each row: one more for guidance."""
         return 2 if self.flow.config.guidance else 1
 
-    def _buffers_of(self, size: int) -> Buffers:
+    def _buffers_of(self, size: int) -> PackedBuffers:
         config, like = self.flow.config, self.flow.weight
         frames, both = FRAMES_PER_TOKEN * size, self._copies * FRAMES_PER_TOKEN * size
         rows, slots = self.max_rows, size + self.flow.lookahead * self.max_rows
         integers = torch.zeros(2, both, dtype=torch.int32, device=like.device)
-        return Buffers(
+        return PackedBuffers(
             tokens=torch.full((slots,), -1, device=like.device),
             counts=torch.ones(rows, dtype=torch.long, device=like.device),
             speaker=like.new_zeros(rows, config.speaker),

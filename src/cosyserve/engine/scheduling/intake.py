@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from cosyserve.contracts import MAX_WAITING, SpeechRequest
+from cosyserve.choices import MAX_WAITING
+from cosyserve.contracts import SpeechRequest
 from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.scheduling.lm_requests import arriving_tokens
 from cosyserve.engine.scheduling.loop import Loop

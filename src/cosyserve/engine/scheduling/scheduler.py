@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import MAX_WAIT_SECONDS, MAX_WAITING, EngineStats, Floats, SpeechRequest
+from cosyserve.choices import MAX_WAIT_SECONDS, MAX_WAITING
+from cosyserve.contracts import EngineStats, Floats, SpeechRequest
 from cosyserve.engine.compute.errors import client_error, is_fatal
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.limits import MAX_POSITIONS, POLL_SECONDS

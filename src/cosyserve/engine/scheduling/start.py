@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import MAX_WAIT_SECONDS, MAX_WAITING
+from cosyserve.choices import MAX_WAIT_SECONDS, MAX_WAITING
 from cosyserve.engine.compute.profile import LATENCY, Profile
 from cosyserve.engine.compute.warm_up import OutOfGPUMemoryError
 from cosyserve.engine.scheduling.scheduler import LMLike, Scheduler

@@ -13,7 +13,7 @@ from cosyserve.backends.vocabulary import COSYVOICE3, Vocabulary
 from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
 from cosyserve.checkpoints.published.folder import hugging_face_sizes
-from cosyserve.contracts import LLMSampling
+from cosyserve.choices import LLMSampling
 from cosyserve.engine.compute.profile import CPU_SLOTS
 from cosyserve.engine.split.lm_service import LMService
 from cosyserve.engine.split.silences import ShortSilences

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from cosyserve.backends.protocols import LMRequest, SpeechTokens
-from cosyserve.contracts import MAX_WAITING, Sampling
+from cosyserve.choices import MAX_WAITING
+from cosyserve.contracts import Sampling
 from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.limits import MAX_POSITIONS

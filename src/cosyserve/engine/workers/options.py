@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cosyserve.backends.llm_server import LLMServer
-from cosyserve.contracts import (
+from cosyserve.choices import (
     LM_FILE,
     MAX_WAIT_SECONDS,
     MAX_WAITING,

@@ -18,7 +18,7 @@ from cosyserve.models.flow.kernels.linear import linear_add
 from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
 from cosyserve.models.flow.kernels.relative_attention import relative_attention
 from cosyserve.models.flow.lookahead import LookaheadEncoder, PreLookahead
-from cosyserve.models.flow.packing import PackedTokens, Spans
+from cosyserve.models.flow.packing import PackedTokens, RowSpans
 
 
 class FusedEncoder:
@@ -91,7 +91,7 @@ class _Block:
         self._widen = fold_norm(norm(block.norm_ff), *linear(forward["w_1"]))
         self._narrow = linear(forward["w_2"])
 
-    def __call__(self, x: Tensor, spans: Spans, chunk: int, ieee: bool) -> Tensor:
+    def __call__(self, x: Tensor, spans: RowSpans, chunk: int, ieee: bool) -> Tensor:
         """x [T, D]."""
         qkv = layer_norm_linear(x, self._qkv, act="none", ieee=ieee)
         y = relative_attention(qkv, self._biases, self._table, spans, chunk, ieee=ieee)

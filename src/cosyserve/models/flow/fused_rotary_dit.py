@@ -18,7 +18,7 @@ from cosyserve.models.flow.kernels.chunk_attention import chunk_attention
 from cosyserve.models.flow.kernels.grouped_conv import grouped_conv
 from cosyserve.models.flow.kernels.modulation import TimeTables, norm_modulate
 from cosyserve.models.flow.kernels.rotation import rotate_first_head
-from cosyserve.models.flow.packing import Spans
+from cosyserve.models.flow.packing import RowSpans
 from cosyserve.models.flow.rotary_dit import Modulation, RotaryBlock, RotaryDiT, rotary_table
 
 
@@ -42,7 +42,7 @@ class FusedRotaryDiT:
         self._last = TimeTables(1 + scale, shift)
         self._leave = linear(dit.proj_out)
 
-    def __call__(self, x: Tensor, step: Tensor, spans: Spans, chunk: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, step: Tensor, spans: RowSpans, chunk: Tensor) -> Tensor:
         """As `RotaryDiT.forward`, of packed rows x [T, 4 mel] (frames of what `stack_inputs`
         gives), at the time of Euler step `step` [1] -> [T, mel]. Attention is masked in chunks of
         `chunk` [1]."""

@@ -19,8 +19,8 @@ from cosyserve.models.flow.kernels import euler
 from cosyserve.models.flow.kernels.chunk_attention import chunk_attention
 from cosyserve.models.flow.kernels.linear import linear_add, norm_mish
 from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
-from cosyserve.models.flow.packing import Spans
-from cosyserve.models.flow.unet import ResNet, Stage, TransformerBlock, UNet, time_sinusoid
+from cosyserve.models.flow.packing import RowSpans
+from cosyserve.models.flow.unet import ResNet, UNetStage, TransformerBlock, UNet, time_sinusoid
 
 
 class FusedUNet:
@@ -38,7 +38,7 @@ class FusedUNet:
         self._final_norm = norm(unet.final_block.block["2"])
         self._proj = unet.final_proj.weight[:, :, 0].contiguous(), bias(unet.final_proj)
 
-    def __call__(self, x: Tensor, step: Tensor, spans: Spans, chunk: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, step: Tensor, spans: RowSpans, chunk: Tensor) -> Tensor:
         """As `UNet.forward`, of packed rows x [T, 4 mel] (frames of what `stack_inputs` gives), at
         the time of Euler step `step` [1] -> [T, mel]. Attention is masked in chunks of `chunk` [1].
         """
@@ -57,13 +57,13 @@ class _Call(NamedTuple):
     """What all layers of a call share."""
 
     step: Tensor
-    spans: Spans
+    spans: RowSpans
     chunk: Tensor
     ieee: bool
 
 
 class _Stage:
-    def __init__(self, stage: Stage, time: Tensor) -> None:
+    def __init__(self, stage: UNetStage, time: Tensor) -> None:
         resnet, blocks = stage[0], stage[1]
         assert isinstance(resnet, ResNet)
         assert isinstance(blocks, nn.ModuleList)

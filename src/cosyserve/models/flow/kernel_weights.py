@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from cosyserve.models.flow.kernels.causal_conv import causal_conv
 from cosyserve.models.flow.kernels.linear import Norm
-from cosyserve.models.flow.packing import Spans
+from cosyserve.models.flow.packing import RowSpans
 
 
 class Conv:
@@ -17,7 +17,7 @@ class Conv:
         self._weight = weight.permute(2, 0, 1).contiguous()
         self._bias = bias
 
-    def __call__(self, x: Tensor, spans: Spans, ieee: bool) -> Tensor:
+    def __call__(self, x: Tensor, spans: RowSpans, ieee: bool) -> Tensor:
         """x [T, C] of packed rows -> [T, N]."""
         return causal_conv(x, spans, self._weight, self._bias, ieee=ieee)
 

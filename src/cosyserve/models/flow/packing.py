@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-class Spans(NamedTuple):
+class RowSpans(NamedTuple):
     """Of each position, where its row begins and where it ends: [N] int32. Behind the last row,
     positions begin at N and end at 0: they see nobody, and nobody sees them."""
 
@@ -20,17 +20,17 @@ class Spans(NamedTuple):
         at = torch.arange(len(self.starts), device=self.starts.device)
         return (at - self.starts).clamp_(min=0)
 
-    def repeated(self, times: int) -> Spans:
+    def repeated(self, times: int) -> RowSpans:
         """Where every position becomes so many: [times * N]."""
-        return Spans(*(times * part.repeat_interleave(times) for part in self))
+        return RowSpans(*(times * part.repeat_interleave(times) for part in self))
 
-    def again(self) -> Spans:
+    def again(self) -> RowSpans:
         """The same rows once more, behind them: [2N]."""
         size = len(self.starts)
         starts, ends = self
         blank = starts == size
         starts = torch.cat((torch.where(blank, 2 * size, starts), starts + size))
-        return Spans(starts, torch.cat((ends, torch.where(blank, 0, ends + size))))
+        return RowSpans(starts, torch.cat((ends, torch.where(blank, 0, ends + size))))
 
 
 class PackedTokens(NamedTuple):
@@ -39,10 +39,10 @@ class PackedTokens(NamedTuple):
     embedded: Tensor  # [S, D]
     given: Tensor  # [S] bool: the others are as zero
     seen: Tensor  # [T, lookahead + 1]: the tokens that each looks at, itself first
-    spans: Spans  # [T]
+    spans: RowSpans  # [T]
 
 
-def pack(counts: Tensor, size: int) -> tuple[Spans, Tensor]:
+def pack(counts: Tensor, size: int) -> tuple[RowSpans, Tensor]:
     """Rows of so many positions, counts [R] (0: no row) -> the spans of `size` positions, and the
     row of each [size]; behind the last row, any."""
     ends = counts.cumsum(0)
@@ -50,4 +50,4 @@ def pack(counts: Tensor, size: int) -> tuple[Spans, Tensor]:
     row = torch.searchsorted(ends, at, right=True).clamp_(max=len(counts) - 1)
     blank = at >= ends[-1]
     starts = torch.where(blank, size, (ends - counts)[row])
-    return Spans(starts.int(), torch.where(blank, 0, ends[row]).int()), row
+    return RowSpans(starts.int(), torch.where(blank, 0, ends[row]).int()), row

@@ -100,7 +100,7 @@ class TransformerBlock(nn.Module):
         return x + self.ff(self.norm3(x))
 
 
-class Stage(nn.ModuleList):
+class UNetStage(nn.ModuleList):
     """A ResNet block and its transformer blocks; the outer stages end in a convolution."""
 
     def __init__(self, config: UNetConfig, inputs: int, time: int, conv: bool) -> None:
@@ -130,11 +130,11 @@ class UNet(nn.Module):
         self.time_mlp = nn.ModuleDict(
             {"linear_1": nn.Linear(self.channels_in, time), "linear_2": nn.Linear(time, time)}
         )
-        self.down_blocks = nn.ModuleList([Stage(config, self.channels_in, time, conv=True)])
+        self.down_blocks = nn.ModuleList([UNetStage(config, self.channels_in, time, conv=True)])
         self.mid_blocks = nn.ModuleList(
-            Stage(config, config.channels, time, conv=False) for _ in range(config.mid)
+            UNetStage(config, config.channels, time, conv=False) for _ in range(config.mid)
         )
-        self.up_blocks = nn.ModuleList([Stage(config, 2 * config.channels, time, conv=True)])
+        self.up_blocks = nn.ModuleList([UNetStage(config, 2 * config.channels, time, conv=True)])
         self.final_block = ConvBlock(config.channels, config.channels)
         self.final_proj = nn.Conv1d(config.channels, mel, 1)
 
@@ -163,9 +163,9 @@ class UNet(nn.Module):
         x = self.final_block(up.convolve(x))
         return self.final_proj(x)
 
-    def _stages(self) -> list[Stage]:
+    def _stages(self) -> list[UNetStage]:
         stages = (*self.down_blocks, *self.mid_blocks, *self.up_blocks)
-        return [stage for stage in stages if isinstance(stage, Stage)]
+        return [stage for stage in stages if isinstance(stage, UNetStage)]
 
 
 def stack_inputs(x: Tensor, mu: Tensor, speaker: Tensor, prompt: Tensor) -> Tensor:

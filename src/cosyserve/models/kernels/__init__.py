@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cosyserve.contracts import KernelChoice
+from cosyserve.choices import KernelChoice
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,8 @@ import triton_python_backend_utils as pb
 
 from cosyserve.backends.protocols import LMRequest, SpeechTokens, limited
 from cosyserve.backends.vocabulary import Vocabulary
-from cosyserve.contracts import Floats, LLMSampling, Voice
+from cosyserve.choices import LLMSampling
+from cosyserve.contracts import Floats, Voice
 from cosyserve.engine.compute.limits import SEED_MASK
 from cosyserve.engine.compute.playback import Playback
 from cosyserve.errors import CosyError, WorkerError

@@ -18,7 +18,8 @@ from pydantic import TypeAdapter
 from cosyserve.backends.llm_server import LLMServer
 from cosyserve.backends.protocols import LMBackend
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import AudioChunk, Floats, LLMSampling, PromptForm
+from cosyserve.choices import LLMSampling, PromptForm
+from cosyserve.contracts import AudioChunk, Floats
 from cosyserve.engine.split.lm_backends import open_llm_server
 from cosyserve.engine.split.pipeline import SplitEngine
 from cosyserve.errors import InputError

@@ -13,7 +13,7 @@ from cosyserve.checkpoints import native
 from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
 from cosyserve.checkpoints.parts import build
-from cosyserve.contracts import KernelChoice
+from cosyserve.choices import KernelChoice
 from cosyserve.models.kernels import use_kernels
 from cosyserve.models.vocoder.hift import HiFT
 

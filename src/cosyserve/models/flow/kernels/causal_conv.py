@@ -9,7 +9,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.flow.kernels.linear import Tile, Tiles, is_large, tile_for
-from cosyserve.models.flow.packing import Spans
+from cosyserve.models.flow.packing import RowSpans
 from cosyserve.models.kernels import Budget, budget, pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.tiles import load_tile, load_vector, times
@@ -81,7 +81,7 @@ def _frames(x, t, k, starts, length, size: tl.constexpr):
     return tl.load(x + t.to(tl.int64)[:, None] * size + k[None, :], mask=inside, other=0.0)
 
 
-def causal_conv(x: Tensor, spans: Spans, weight: Tensor, bias: Tensor, *, ieee: bool) -> Tensor:
+def causal_conv(x: Tensor, spans: RowSpans, weight: Tensor, bias: Tensor, *, ieee: bool) -> Tensor:
     """x [T, C] of packed rows, weight [3, N, C] -> [T, N]. On a GPU a launch of torch's must lie
     between the writing of spans and this."""
     length, size = x.shape

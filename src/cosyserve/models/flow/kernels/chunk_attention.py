@@ -12,7 +12,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.flow.kernels.linear import Tile, is_large, tile_for
-from cosyserve.models.flow.packing import Spans
+from cosyserve.models.flow.packing import RowSpans
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.softmax import add_values, weigh_base2
@@ -146,7 +146,9 @@ def _attend(
     tl.store(target + wide * inner + d[None, :], acc.to(out.dtype.element_ty), mask=here)
 
 
-def chunk_attention(qkv: Tensor, spans: Spans, chunk: Tensor, heads: int, *, ieee: bool) -> Tensor:
+def chunk_attention(
+    qkv: Tensor, spans: RowSpans, chunk: Tensor, heads: int, *, ieee: bool
+) -> Tensor:
     """qkv [N, 3 * heads * D] of packed rows, chunk [1] (as long as a row or longer: all see all)
     -> [N, heads * D], zero behind the last row. On a GPU a launch of torch's must lie between the
     writing of spans or chunk and this."""

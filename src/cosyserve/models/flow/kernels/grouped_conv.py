@@ -9,7 +9,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.flow.kernels.linear import Tile, mish, tile_for
-from cosyserve.models.flow.packing import Spans
+from cosyserve.models.flow.packing import RowSpans
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.tiles import load_tile, load_vector, times
@@ -65,7 +65,7 @@ def _grouped_conv(
 
 
 def grouped_conv(
-    x: Tensor, spans: Spans, weight: Tensor, bias: Tensor, residual: Tensor | None, *, ieee: bool
+    x: Tensor, spans: RowSpans, weight: Tensor, bias: Tensor, residual: Tensor | None, *, ieee: bool
 ) -> Tensor:
     """residual + mish(convolution): x, residual [T, C] of packed rows, weight [groups, taps,
     C / groups, C / groups] -> [T, C]. On a GPU a launch of torch's must lie between the writing of

@@ -17,7 +17,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.flow.kernels.linear import Tile
-from cosyserve.models.flow.packing import Spans
+from cosyserve.models.flow.packing import RowSpans
 from cosyserve.models.kernels import Budget, budget, pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.softmax import weigh_base2
@@ -112,7 +112,7 @@ def relative_attention(
     qkv: Tensor,
     biases: tuple[Tensor, Tensor],
     table: Tensor,
-    spans: Spans,
+    spans: RowSpans,
     chunk: int,
     *,
     ieee: bool,

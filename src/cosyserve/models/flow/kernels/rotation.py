@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.packing import Spans
+from cosyserve.models.flow.packing import RowSpans
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
 
@@ -48,7 +48,7 @@ def _rotate_first_head(
         tl.store(where + 1, (odd * c + even * s).to(qkv.dtype.element_ty), mask=inside)
 
 
-def rotate_first_head(qkv: Tensor, spans: Spans, rotary: tuple[Tensor, Tensor]) -> None:
+def rotate_first_head(qkv: Tensor, spans: RowSpans, rotary: tuple[Tensor, Tensor]) -> None:
     """qkv [T, 3 * heads * D] of packed rows, cosines and sines [longest row or more, D / 2] float32
     of all positions. On a GPU a launch of torch's must lie between the writing of spans and this.
     """

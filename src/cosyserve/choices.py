@@ -1,0 +1,36 @@
+"""What an operator chooses of an engine, wherever it runs: values and defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cosyserve.contracts import Sampling
+from cosyserve.errors import InputError
+
+LM_FILE = "llm.pt"  # of a CosyVoice folder, unless another is chosen
+
+# Of whatever makes requests wait or keeps voices in memory.
+MAX_WAITING = 64  # requests
+MAX_WAIT_SECONDS = 1.0
+VOICE_CACHE_BYTES = 64 << 20
+
+PromptForm = Literal["ids", "text", "chat"]  # of an LLM server
+FlowBackend = Literal["ours", "tensorrt", "onnxruntime"]  # what computes the flow's estimator
+KernelChoice = Literal["auto", "small", "off"]  # of our own kernels on a GPU
+
+
+@dataclass(frozen=True)
+class LLMSampling:
+    """How an LLM runtime draws that has no repetition-aware draw; as the original asks it."""
+
+    temperature: float = 0.8
+    top_p: float = 0.95
+    top_k: int = 50
+    repetition_penalty: float = 1.1
+    max_tokens: int = 750  # of an utterance
+
+    def __post_init__(self) -> None:
+        Sampling(self.top_p, self.top_k)  # checks them
+        if self.temperature <= 0 or self.repetition_penalty <= 0 or self.max_tokens < 1:
+            raise InputError("an LLM needs temperature > 0, a penalty > 0 and max_tokens >= 1")

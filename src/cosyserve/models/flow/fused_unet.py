@@ -20,7 +20,7 @@ from cosyserve.models.flow.kernels.chunk_attention import chunk_attention
 from cosyserve.models.flow.kernels.linear import linear_add, norm_mish
 from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
 from cosyserve.models.flow.packing import RowSpans
-from cosyserve.models.flow.unet import ResNet, UNetStage, TransformerBlock, UNet, time_sinusoid
+from cosyserve.models.flow.unet import ResNet, TransformerBlock, UNet, UNetStage, time_sinusoid
 
 
 class FusedUNet:

@@ -22,7 +22,7 @@ HOUSE = [
     {"deploy"},
     {"bench"},
     {"gateway"},
-    {"triton", "ray"},
+    {"triton", "ray", "alignment"},
     {"engine"},
     {"backends"},
     {"voices"},

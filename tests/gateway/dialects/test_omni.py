@@ -67,7 +67,7 @@ def test_a_session_that_is_closed_is_stopped(server: Running) -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"word_timestamps": True}, "no times of words"),
+        ({"word_timestamps": True}, "times of words"),
         ({"response_format": "ogg"}, "response_format"),
         ({"speed": 0}, "speed"),
     ],

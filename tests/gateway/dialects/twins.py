@@ -166,6 +166,7 @@ class Cartesia(Twin):
     path = "/tts/websocket?cartesia_version=2025-04-16"
     key_header = ("X-API-Key", "KEY")
     voice = "default"
+    timestamps = False
 
     def piece(self, transcript: str, **fields: Any) -> None:
         asked = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 24_000}
@@ -174,7 +175,7 @@ class Cartesia(Twin):
             "model_id": "sonic-3",
             "voice": {"mode": "id", "id": self.voice},
             "output_format": asked,
-            "add_timestamps": True,
+            "add_timestamps": self.timestamps,
             "language": "en",
             "transcript": transcript,
             "continue": True,

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from cosyserve.gateway.errors import ErrorBody, Refusal
 from cosyserve.gateway.speech.framing import Usage
+from cosyserve.gateway.speech.word_times import Spoken, WordTimes
 
 
 class StartedEvent(BaseModel):
@@ -17,11 +18,29 @@ class StartedEvent(BaseModel):
     sample_rate: int
 
 
+class WordsEvent(WordTimes):
+    """Words that were heard in the audio before, each told once and in their order."""
+
+    type: Literal["words"] = "words"
+    request_id: str
+
+    def later(self, seconds: float) -> WordsEvent:
+        """The same behind so many seconds of other speech."""
+        start, end = ([round(seconds + t, 3) for t in times] for times in (self.start, self.end))
+        return self.model_copy(update={"start": start, "end": end})
+
+
 class DoneEvent(BaseModel):
     type: Literal["done"] = "done"
     request_id: str
     finish_reason: str  # as of an `AudioChunk`
     usage: Usage
+
+
+class TimedDoneEvent(DoneEvent):
+    """Of an utterance whose words were told."""
+
+    spoken: Spoken
 
 
 class ErrorEvent(BaseModel):
@@ -45,4 +64,4 @@ class ErrorEvent(BaseModel):
         )
 
 
-ServerEvent = StartedEvent | DoneEvent | ErrorEvent
+ServerEvent = StartedEvent | WordsEvent | DoneEvent | ErrorEvent

@@ -8,7 +8,12 @@ from collections import deque
 from cosyserve.audio import AudioFormat
 from cosyserve.gateway.connection.connection import Connection
 from cosyserve.gateway.connection.context import ConnectionContext
-from cosyserve.gateway.connection.events import ErrorEvent, ServerEvent
+from cosyserve.gateway.connection.events import (
+    ErrorEvent,
+    ServerEvent,
+    TimedDoneEvent,
+    WordsEvent,
+)
 from cosyserve.gateway.connection.text import TextBuffer
 from cosyserve.gateway.connection.utterance import Cancelled, ConnectionUtterance
 from cosyserve.gateway.errors import Refusal
@@ -36,6 +41,7 @@ class SpeechStream:
         self.name = name
         self.utterances = 0  # that were begun
         self.characters = 0  # of the texts of those that have ended
+        self.seconds = 0.0  # of their speech, if its words are told
         self.ended = False  # no more text comes
         self.failed = False  # its last utterance has, with an error that the client was told
 
@@ -113,7 +119,11 @@ class SpeechStream:
     async def send(self, item: ServerEvent | bytes) -> None:
         if isinstance(item, ErrorEvent):
             self.failed = True
+        if isinstance(item, WordsEvent):
+            item = item.later(self.seconds)
         await self._connection.tell(self, item)
+        if isinstance(item, TimedDoneEvent):
+            self.seconds += item.spoken.seconds
 
     def utterance_ended(self) -> None:
         assert self._text

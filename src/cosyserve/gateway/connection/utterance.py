@@ -12,13 +12,21 @@ from dataclasses import replace
 
 from cosyserve.audio.formats import output_rate
 from cosyserve.gateway.connection.context import ConnectionContext
-from cosyserve.gateway.connection.events import DoneEvent, ErrorEvent, ServerEvent, StartedEvent
+from cosyserve.gateway.connection.events import (
+    DoneEvent,
+    ErrorEvent,
+    ServerEvent,
+    StartedEvent,
+    TimedDoneEvent,
+    WordsEvent,
+)
 from cosyserve.gateway.connection.text import TextBuffer
 from cosyserve.gateway.errors import ClientLeft
 from cosyserve.gateway.limits import shutting_down, took_too_long
 from cosyserve.gateway.speech.body import SpeechFields
 from cosyserve.gateway.speech.framing import Usage, open_framing
 from cosyserve.gateway.speech.speaking import Speaking
+from cosyserve.gateway.speech.word_times import WordTimes
 from cosyserve.gateway.telemetry.record import Record
 from cosyserve.gateway.telemetry.trace import CLIENT_LEFT
 
@@ -153,8 +161,13 @@ class ConnectionUtterance:
             self._context.interpreter.engine(fields.model),
             *(request, framing, self._record, fields.max_new_tokens),
             trim=self._context.interpreter.trims(fields),
+            timestamps=fields.timestamps is not None,
         )
-        async with aclosing(self._speaking.audio()) as audio:
+
+        async def tell(times: WordTimes) -> None:
+            await deliver(WordsEvent(request_id=self._record.request_id, **dict(times)))
+
+        async with aclosing(self._speaking.audio(tell)) as audio:
             async for data in audio:
                 for begin in range(0, len(data), FRAME_BYTES):
                     await deliver(data[begin : begin + FRAME_BYTES])
@@ -162,8 +175,13 @@ class ConnectionUtterance:
         await deliver(self._done(self._record.finish))
 
     def _done(self, finish: str) -> DoneEvent:
-        usage = self._speaking.usage if self._speaking else NO_USAGE
-        return DoneEvent(request_id=self._record.request_id, finish_reason=finish, usage=usage)
+        speaking, request_id = self._speaking, self._record.request_id
+        usage = speaking.usage if speaking else NO_USAGE
+        if speaking and (spoken := speaking.spoken):
+            return TimedDoneEvent(
+                request_id=request_id, finish_reason=finish, usage=usage, spoken=spoken
+            )
+        return DoneEvent(request_id=request_id, finish_reason=finish, usage=usage)
 
     async def _send_last(self, send: Send, event: ServerEvent) -> None:
         try:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from cosyserve.audio import AudioFormat
 from cosyserve.gateway.connection.context import ConnectionContext
-from cosyserve.gateway.connection.events import DoneEvent, ErrorEvent, ServerEvent
+from cosyserve.gateway.connection.events import DoneEvent, ErrorEvent, ServerEvent, WordsEvent
 from cosyserve.gateway.connection.streams import SpeechStream
 from cosyserve.gateway.dialects.dialect import (
     DialectConnection,
@@ -57,6 +57,7 @@ class Generation(BaseModel):
     goes_on: bool = Field(default=False, alias="continue")
     flush: bool = False
     cancel: bool = False
+    add_timestamps: bool = False
     max_buffer_delay_ms: int | None = None  # 0: every piece is spoken as it comes
     model_id: str = ""
     voice: Name | Voice = DEFAULT
@@ -105,6 +106,9 @@ class CartesiaConnection(DialectConnection):
             case bytes() if item:
                 audio = base64.b64encode(item).decode()
                 await self.say(_event("chunk", stream, data=audio, flush_id=stream.utterances))
+            case WordsEvent():
+                times = {"words": item.words, "start": item.start, "end": item.end}
+                await self.say(_event("timestamps", stream, word_timestamps=times))
             case DoneEvent() if stream.flushed and not stream.last:
                 number = stream.utterances
                 await self.say(_event("flush_done", stream, flush_done=True, flush_id=number))
@@ -129,6 +133,7 @@ class CartesiaConnection(DialectConnection):
             sample_rate=asked.sample_rate,
             language=piece.language,
             speed=piece.generation_config.speed,
+            timestamps="word" if piece.add_timestamps else None,
         )
         return self.open_stream(piece.context_id, fields)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 from fastapi import APIRouter, WebSocket
 from pydantic import AliasChoices, BaseModel, Field
 
 from cosyserve.audio import AudioFormat
 from cosyserve.gateway.connection.context import ConnectionContext
-from cosyserve.gateway.connection.events import ErrorEvent, ServerEvent
+from cosyserve.gateway.connection.events import ErrorEvent, ServerEvent, WordsEvent
 from cosyserve.gateway.connection.streams import SpeechStream
 from cosyserve.gateway.connection.websocket import POLICY
 from cosyserve.gateway.dialects.dialect import (
@@ -74,6 +76,7 @@ class ElevenLabsConnection(DialectConnection):
         if self._key_ring:
             self.share = 0.25  # others, who have shown their keys, must find a place
         self._context_id: str | None = None  # in the message that is being read
+        self._aligned: dict[str, float] = {}  # seconds of a stream whose words were told
 
     async def open(self) -> None:
         self._new_fields(VoiceSettings())  # refuses what can't be before the connection is there
@@ -99,6 +102,12 @@ class ElevenLabsConnection(DialectConnection):
                 audio = base64.b64encode(item).decode()
                 untold = {"isFinal": None, "alignment": None, "normalizedAlignment": None}
                 await self.say({"audio": audio} | untold | self._named(stream.name))
+            case WordsEvent():
+                times = _alignment(item, since=self._aligned.get(stream.name, 0.0))
+                self._aligned[stream.name] = item.end[-1]
+                aligned = {"alignment": times, "normalizedAlignment": times}
+                told = {"audio": None, "isFinal": None} | aligned
+                await self.say(told | self._named(stream.name))
             case ErrorEvent():
                 await self._say_error(item.error, stream.name)
 
@@ -108,6 +117,7 @@ class ElevenLabsConnection(DialectConnection):
             await self._socket.close(refusal.detail, going_away=False)
 
     async def tell_over(self, stream: SpeechStream) -> None:
+        self._aligned.pop(stream.name, None)
         if not stream.failed:
             await self.say({"audio": None, "isFinal": True} | self._named(stream.name))
 
@@ -130,7 +140,25 @@ class ElevenLabsConnection(DialectConnection):
             sample_rate=sample_rate or None,
             language=self._query.get("language_code"),
             speed=settings.speed,
+            timestamps=None if self._query.get("sync_alignment") == "false" else "word",
         )
+
+
+def _alignment(words: WordsEvent, since: float) -> dict[str, list[Any]]:
+    """Every character in its share of its word, the blank behind it in the gap to the next word.
+
+    As with the service, times begin anew in each message: where those of the last one have ended.
+    """
+    characters: list[str] = []
+    places: list[float] = []  # milliseconds at which characters begin, and the last one ends
+    for word, start, end in zip(words.words, words.start, words.end, strict=True):
+        shares = np.linspace(start, end, len(word) + 1)
+        characters += [*word, " "]
+        places += shares.tolist()
+    edges = [max(0, round(1000 * (place - since))) for place in [*places, words.end[-1]]]
+    starts = edges[:-1]
+    durations = [end - start for start, end in pairwise(edges)]
+    return {"chars": characters, "charStartTimesMs": starts, "charDurationsMs": durations}
 
 
 class OneStream(ElevenLabsConnection):

@@ -25,6 +25,7 @@ from cosyserve.gateway.rates import Rates
 from cosyserve.gateway.speech.framing import Usage
 from cosyserve.gateway.speech.response import SpeechResponse
 from cosyserve.gateway.speech.routes import check_text
+from cosyserve.gateway.speech.word_times import WordTimes
 from cosyserve.gateway.telemetry.record import Record
 from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
@@ -137,6 +138,9 @@ class KServeFraming:
     def finish(self, reason: str, usage: Usage) -> bytes:
         before = "" if self._count else self._begin
         return f'{before}], "shape": [1, {self._count}]}}]}}'.encode()
+
+    def words(self, times: WordTimes) -> bytes:
+        return b""
 
     def failure(self, refusal: Refusal) -> bytes | None:
         return None

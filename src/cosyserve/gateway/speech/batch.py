@@ -16,7 +16,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from cosyserve.errors import OverloadError
-from cosyserve.gateway.errors import ErrorBody, Refusal
+from cosyserve.gateway.errors import ErrorBody, Refusal, invalid_value
 from cosyserve.gateway.limits import Gate, Limits, shutting_down, took_too_long
 from cosyserve.gateway.rates import Rates
 from cosyserve.gateway.speech.body import SpeechBody
@@ -134,6 +134,8 @@ class SpeechBatch:
         body = SpeechBody.model_validate(self._shared | translate(fields))
         record.characters, record.consent = len(body.input), body.consent
         check_text(body.input, self._limits, "input")
+        if body.timestamps:
+            raise invalid_value("a batch has none: ask for one text at a time", ["timestamps"])
         self._rates.take(record, len(body.input))
         while True:
             framing = await asyncio.to_thread(

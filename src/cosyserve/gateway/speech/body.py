@@ -126,6 +126,7 @@ class SpeechFields(BaseModel):
     reference_text: str = Field(default="", max_length=MAX_TEXT)
     consent: str = Field(default="", max_length=MAX_TEXT)
     trim_leading_silence: bool | None = None
+    timestamps: Literal["word"] | None = None
 
     references: Annotated[list[ReferenceFields], Field(max_length=1)] = Field(default_factory=list)
     task_type: Literal["Base", "CustomVoice", "VoiceDesign"] | None = None

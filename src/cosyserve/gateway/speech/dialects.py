@@ -46,7 +46,7 @@ LETTERS = {  # Kokoro's, in the field `lang_code`
 IMPOSSIBLE = {
     "speaker_embedding": "a voice can't be sent as an embedding: send a recording (ref_audio)",
     "ref_audio_2": "there is one speaker in a request: leave it out",
-    "word_timestamps": "there are no times of words: leave it out",
+    "word_timestamps": "ask for times of words with timestamps: 'word' over SSE or our WebSocket",
 }
 
 FOREIGN = frozenset({*NAMES, *IMPOSSIBLE, "lang_code", "language"})

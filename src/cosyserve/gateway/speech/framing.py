@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from cosyserve.audio import MEDIA_TYPES, AudioFormat, Encoder
 from cosyserve.contracts import Floats
 from cosyserve.gateway.errors import Refusal
+from cosyserve.gateway.speech.word_times import WordTimes
 
 
 class Usage(BaseModel):
@@ -31,6 +32,10 @@ class Framing(Protocol):
         """What is left of the audio; `reason` says how it ended."""
         ...
 
+    def words(self, times: WordTimes) -> bytes:
+        """The bytes that tell when words are heard; none where this framing has no room."""
+        ...
+
     def failure(self, refusal: Refusal) -> bytes | None:
         """The bytes that report an error after some audio; None: this framing has none."""
         ...
@@ -46,6 +51,9 @@ class RawFraming:
 
     def finish(self, reason: str, usage: Usage) -> bytes:
         return self._encoder.finish()
+
+    def words(self, times: WordTimes) -> bytes:
+        return b""
 
     def failure(self, refusal: Refusal) -> bytes | None:
         return None
@@ -69,6 +77,9 @@ class SSEFraming:
             }
         )
         return _delta(self._encoder.finish()) + done
+
+    def words(self, times: WordTimes) -> bytes:
+        return _event({"type": "speech.audio.words"} | times.model_dump())
 
     def failure(self, refusal: Refusal) -> bytes | None:
         return _event({"type": "error"} | refusal.envelope.model_dump())

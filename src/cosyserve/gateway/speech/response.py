@@ -12,6 +12,7 @@ from cosyserve.contracts import Engine, SpeechRequest
 from cosyserve.gateway.errors import as_refusal
 from cosyserve.gateway.speech.framing import Framing, Usage
 from cosyserve.gateway.speech.speaking import Speaking
+from cosyserve.gateway.speech.word_times import WordTimes
 from cosyserve.gateway.telemetry.record import Record
 
 
@@ -32,19 +33,26 @@ class SpeechResponse(Response):
         ended: Callable[[str, Usage], None] | None = None,
         *,
         trim: bool = False,
+        timestamps: bool = False,
     ) -> None:
         """`ended` is told the finish reason and the usage of a response that has begun."""
         super().__init__(media_type=framing.media_type)
         del self.headers["content-length"]
-        self._speaking = Speaking(engine, request, framing, record, max_tokens, trim=trim)
+        self._speaking = Speaking(
+            *(engine, request, framing, record, max_tokens), trim=trim, timestamps=timestamps
+        )
         self._framing = framing
         self._record = record
         self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         finish = "error"
+
+        async def tell(times: WordTimes) -> None:
+            await self._send(send, self._framing.words(times))
+
         try:
-            async with aclosing(self._speaking.audio()) as audio:
+            async with aclosing(self._speaking.audio(tell)) as audio:
                 async for data in audio:
                     if not self._record.status:
                         await self._begin(send)

@@ -7,7 +7,7 @@ import asyncio
 from fastapi import APIRouter, Request, Response
 
 from cosyserve.audio import MEDIA_TYPES
-from cosyserve.gateway.errors import Refusal
+from cosyserve.gateway.errors import Refusal, invalid_value
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.rates import Rates
 from cosyserve.gateway.speech.body import OPENAPI_BODY, SpeechBody, StreamFormat, read_speech
@@ -42,8 +42,11 @@ def routes(interpreter: Interpreter, limits: Limits, rates: Rates) -> APIRouter:
         record.characters, record.consent = len(body.input), body.consent
         check_text(body.input, limits, "input")
         rates.take(record, len(body.input))
+        stream_format = _stream_format(body, request)
+        if body.timestamps and stream_format != "sse":
+            raise invalid_value("audio alone has none: add stream_format: 'sse'", ["timestamps"])
         framing = await asyncio.to_thread(
-            open_framing, _stream_format(body, request), body.response_format, body.sample_rate
+            open_framing, stream_format, body.response_format, body.sample_rate
         )
         speech_request = await interpreter.request(body, body.input, record)
         key = getattr(request.state, "key", None)
@@ -56,6 +59,7 @@ def routes(interpreter: Interpreter, limits: Limits, rates: Rates) -> APIRouter:
             interpreter.engine(body.model),
             *(speech_request, framing, record, body.max_new_tokens, ended),
             trim=interpreter.trims(body),
+            timestamps=body.timestamps is not None,
         )
 
     @router.get("/v1/audio/speech/{request_id}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -12,8 +12,11 @@ from cosyserve.audio.silence import Onset, SilenceTrim
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Engine, SpeechRequest
 from cosyserve.errors import AudioError, CosyError, WorkerError
 from cosyserve.gateway.speech.framing import Framing, Usage
+from cosyserve.gateway.speech.word_times import Spoken, WordClock, WordTimes
 from cosyserve.gateway.telemetry import audit
 from cosyserve.gateway.telemetry.record import Record
+
+TellWords = Callable[[WordTimes], Awaitable[None]]
 
 
 class Speaking:
@@ -26,12 +29,14 @@ class Speaking:
         max_tokens: int | None = None,
         *,
         trim: bool = False,
+        timestamps: bool = False,
     ) -> None:
         """`max_tokens`: of speech, after which it ends with the reason `length`; `trim`: silence
-        before it is left out."""
+        before it is left out; `timestamps`: it is followed when which word is heard."""
         self._engine = engine
         self._max_tokens = max_tokens
-        self._request = request
+        self._clock = WordClock(request) if timestamps else None
+        self._request = self._clock.request if self._clock else request
         self._framing = framing
         self._record = record
         self._underruns = Underruns()
@@ -41,8 +46,11 @@ class Speaking:
         if all(request.voice is not own for own in engine.model.voices.values()):
             audit.note("voice.spoken", record, request.voice)
 
-    async def audio(self) -> AsyncGenerator[bytes, None]:
-        """Bytes as they are made; the engine is asked for a chunk only when the last was taken."""
+    async def audio(self, tell: TellWords | None = None) -> AsyncGenerator[bytes, None]:
+        """Bytes as they are made; the engine is asked for a chunk only when the last was taken.
+
+        Words are told behind the audio in which they are heard.
+        """
         started = time.perf_counter()
         async with aclosing(self._engine.open(self._request)) as chunks:
             async for made in chunks:
@@ -52,6 +60,10 @@ class Speaking:
                     data = await asyncio.to_thread(self._encode, chunk)
                     self._note_first(chunk, time.perf_counter() - self._record.started)
                     yield data
+                    if self._clock and tell:
+                        told = await asyncio.to_thread(self._clock.listen, chunk)
+                        if told:
+                            await tell(WordTimes.of(told))
                 if chunk.final:
                     break
         if not self._record.finish:
@@ -68,6 +80,15 @@ class Speaking:
             output_tokens=self._record.tokens,
             total_tokens=self._record.text_tokens + self._record.tokens,
         )
+
+    @property
+    def spoken(self) -> Spoken | None:
+        """What is heard, if words are followed: so far, or of a speech that has ended."""
+        if self._clock is None:
+            return None
+        ended = self._record.finish not in ("", "cancelled")
+        unheard = 0.0 if ended else self._underruns.unheard(time.perf_counter())
+        return self._clock.spoken(max(0.0, self._record.audio_seconds - unheard))
 
     def _cut(self, chunk: AudioChunk) -> AudioChunk:
         """The chunk as far as the tokens go that may be spoken."""
@@ -129,6 +150,10 @@ class Underruns:
         self._silent_from: float | None = None
         self.count = 0
         self.seconds = 0.0  # of silence, in all
+
+    def unheard(self, now: float) -> float:
+        """Seconds that the listener has got, but not played yet."""
+        return max(0.0, self._silent_from - now) if self._silent_from else 0.0
 
     def take(self, seconds: float, now: float) -> None:
         if self._silent_from is None:

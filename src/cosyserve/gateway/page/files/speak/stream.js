@@ -4,11 +4,14 @@ import { ask, Refusal } from "../server.js";
 
 export const RATE = 24000;
 
-/** Yields the samples of a speech, piece by piece, from -1 to 1. */
+const FORM = { response_format: "pcm", sample_rate: RATE, stream_format: "sse", timestamps: "word" };
+
+/** Yields { samples } of a speech, piece by piece, from -1 to 1, and { words, start, end } in them. */
 export async function* speech(request, signal) {
-  const json = { ...request, response_format: "pcm", sample_rate: RATE, stream_format: "sse" };
+  const json = { ...request, ...FORM };
   for await (const event of events(await ask("v1/audio/speech", { json, signal }))) {
-    if (event.type === "speech.audio.delta") yield samples(event.audio);
+    if (event.type === "speech.audio.delta") yield { samples: samples(event.audio) };
+    else if (event.type === "speech.audio.words") yield event;
     else if (event.type === "speech.audio.done") return;
     else if (event.type === "error") throw new Refusal(event.error);
   }

@@ -8,7 +8,7 @@ import { openSnippets } from "./snippets.js";
 import { RATE, speech } from "./stream.js";
 import { Voices } from "./voices.js";
 import { Waveform } from "./waveform.js";
-import { expectedSeconds, Mirror, wordTimes } from "./words.js";
+import { expectedSeconds, Mirror, placed } from "./words.js";
 
 const inSeconds = (value) => `${value.toFixed(1)} s`;
 
@@ -133,11 +133,14 @@ class Utterance {
     by("listening").hidden = false;
     for (const id of ["first-audio", "played", "length", "gaps"]) by(id).textContent = "–";
     this.#waveform.draw(0, 1);
-    for await (const samples of speech(this.#form.request, this.#asking.signal)) {
+    for await (const item of speech(this.#form.request, this.#asking.signal)) {
+      if (item.words) {
+        this.#words.push(...placed(item, this.#text, this.#words.at(-1)));
+        continue;
+      }
       const first = this.player.received === 0;
-      this.player.push(samples);
-      this.#waveform.push(samples);
-      this.#words = wordTimes(this.#text, this.#seconds);
+      this.player.push(item.samples);
+      this.#waveform.push(item.samples);
       if (!first) continue;
       by("first-audio").textContent = `${Math.round(performance.now() - asked)} ms`;
       heard();
@@ -145,7 +148,6 @@ class Utterance {
     }
     if (!this.player.received) throw new Error("The server sent no audio.");
     this.player.ended = true;
-    this.#words = wordTimes(this.#text, this.#seconds);
   }
 
   close() {

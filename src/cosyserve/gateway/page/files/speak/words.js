@@ -2,7 +2,6 @@
 
 import { make } from "../elements.js";
 
-const segmenter = new Intl.Segmenter(undefined, { granularity: "word" });
 const SECONDS = 0.062; // of a letter of weight 1, at speed 1
 
 /** How long something takes, in letters: ideographs are syllables, marks are pauses. */
@@ -22,21 +21,18 @@ function weight(segment) {
 export const expectedSeconds = (text, speed) => (SECONDS * weight(text)) / speed;
 
 /**
- * Words as { from, to, start, end }: places in the text, seconds of the speech.
+ * Words that the server told as { from, to, start, end }: places in the text, seconds of the speech.
  *
- * The API tells no times of words, so that they are estimated: each has the share of the speech that
- * its letters have of the text. Times of the server would take the place of this function.
+ * They come in the order of the text. One that is not in it (SSML may say others) has no place.
  */
-export function wordTimes(text, seconds) {
-  const perLetter = seconds / Math.max(1, weight(text.trim()));
-  const words = [];
-  let now = 0;
-  for (const { segment, index, isWordLike } of segmenter.segment(text)) {
-    const start = now;
-    if (words.length || segment.trim()) now += perLetter * weight(segment);
-    if (isWordLike) words.push({ from: index, to: index + segment.length, start, end: now });
-  }
-  return words;
+export function placed({ words, start, end }, text, behind) {
+  let at = behind?.to ?? 0;
+  return words.flatMap((word, index) => {
+    const from = text.indexOf(word, at);
+    if (from < 0) return [];
+    at = from + word.length;
+    return [{ from, to: at, start: start[index], end: end[index] }];
+  });
 }
 
 /** The text behind the field, with one word marked. */

@@ -34,7 +34,7 @@ FORMATS = {
 GOES_ON, COMPLETE = 206, 200
 
 
-class Voice(BaseModel):
+class VoiceSpecifier(BaseModel):
     mode: Literal["id"] = "id"
     id: Name = DEFAULT
 
@@ -49,7 +49,7 @@ class GenerationConfig(BaseModel):
     speed: float = 1.0
 
 
-class Generation(BaseModel):
+class GenerationRequest(BaseModel):
     """A piece of a context's text; the context is spoken as its first piece says."""
 
     context_id: Name
@@ -60,7 +60,7 @@ class Generation(BaseModel):
     add_timestamps: bool = False
     max_buffer_delay_ms: int | None = None  # 0: every piece is spoken as it comes
     model_id: str = ""
-    voice: Name | Voice = DEFAULT
+    voice: Name | VoiceSpecifier = DEFAULT
     output_format: OutputFormat = Field(default_factory=OutputFormat)
     language: str | None = None
     generation_config: GenerationConfig = Field(default_factory=GenerationConfig)
@@ -82,7 +82,7 @@ class CartesiaConnection(DialectConnection):
     async def take(self, message: dict[str, Any]) -> None:
         context_id = message.get("context_id")
         self._context_id = context_id if isinstance(context_id, str) else None
-        piece = read(Generation, message)
+        piece = read(GenerationRequest, message)
         stream = self.streams.get(piece.context_id)
         if piece.cancel:
             if stream:
@@ -124,11 +124,11 @@ class CartesiaConnection(DialectConnection):
     async def refuse(self, refusal: Refusal) -> None:
         await self.say(_error(refusal, self._context_id))
 
-    def _open(self, piece: Generation) -> SpeechStream:
+    def _open(self, piece: GenerationRequest) -> SpeechStream:
         asked = piece.output_format
         fields = self.fields(
             piece.model_id,
-            voice=piece.voice.id if isinstance(piece.voice, Voice) else piece.voice,
+            voice=piece.voice.id if isinstance(piece.voice, VoiceSpecifier) else piece.voice,
             response_format=audio_format(asked.encoding, FORMATS),
             sample_rate=asked.sample_rate,
             language=piece.language,

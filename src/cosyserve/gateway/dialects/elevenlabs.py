@@ -45,7 +45,7 @@ class VoiceSettings(BaseModel):
     speed: float = 1.0
 
 
-class TextMessage(BaseModel):
+class SendText(BaseModel):
     text: str | None = None
     context_id: Name | None = None
     flush: bool = False
@@ -84,7 +84,7 @@ class ElevenLabsConnection(DialectConnection):
 
     async def take(self, message: dict[str, Any]) -> None:
         self._context_id = None
-        read_message = read(TextMessage, message)
+        read_message = read(SendText, message)
         if self._key_ring:
             key = read_message.key
             sent = key.encode() if key is not None else bearer_key(read_message.authorization)
@@ -93,7 +93,7 @@ class ElevenLabsConnection(DialectConnection):
         self._context_id = read_message.context_id
         await self.take_text(read_message)
 
-    async def take_text(self, message: TextMessage) -> None:
+    async def take_text(self, message: SendText) -> None:
         raise NotImplementedError
 
     async def tell(self, stream: SpeechStream, item: ServerEvent | bytes) -> None:
@@ -166,7 +166,7 @@ class OneStream(ElevenLabsConnection):
 
     path = ONE
 
-    async def take_text(self, message: TextMessage) -> None:
+    async def take_text(self, message: SendText) -> None:
         stream = self.streams.get("")
         if stream is None:
             stream = self.open_stream("", self._new_fields(message.voice_settings))
@@ -184,7 +184,7 @@ class Contexts(ElevenLabsConnection):
 
     path = SEVERAL
 
-    async def take_text(self, message: TextMessage) -> None:
+    async def take_text(self, message: SendText) -> None:
         if message.close_socket:
             for closed in tuple(self.streams.values()):
                 closed.close()

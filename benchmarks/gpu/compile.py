@@ -19,9 +19,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 os.environ.pop("TRITON_INTERPRET", None)  # before triton is imported: an interpreter can't compile
@@ -110,9 +111,10 @@ class Compiler(Executor):
 
     def submit(self, work: Callable[..., Any], /, *_: Any, **__: Any) -> Future[Any]:
         self.variants.append(self._next)
-        return self.pool.submit(self._compiled, work, self._next)
+        return self.pool.submit(partial(self._compiled, work, self._next))
 
     def _compiled(self, work: Callable[[], Any], variant: Variant) -> Any:
+        variant.error = ""  # of a first try
         try:
             kernel = work()
         except Exception as error:
@@ -201,7 +203,7 @@ def compile_all(
     """All variants of all kernels, for one target."""
     fused.DTYPE = dtype
     kernels.use_kernels(choice)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with launch.CompilerPool(os.cpu_count()) as pool:
         compiler = Compiler(pool)
         with compiling(capability, compiler):
             for family in families:

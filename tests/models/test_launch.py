@@ -1,4 +1,5 @@
-"""Kernels take their arguments by name, beside the options of their launch."""
+"""Kernels take their arguments by name, beside the options of their launch, and are compiled on all
+cores."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings 
 from triton.backends.nvidia.compiler import CUDAOptions
 
 from cosyserve.models.flow import kernels as flow
+from cosyserve.models.kernels.launch import TRIES, CompilerPool
 from cosyserve.models.lm import kernels as lm
 from cosyserve.models.vocoder import kernels as vocoder
 
@@ -28,3 +30,20 @@ def test_no_argument_of_a_kernel_is_taken_for_an_option() -> None:
     }
     assert len(kernels) > 20
     assert {name: names & RESERVED for name, names in kernels.items() if names & RESERVED} == {}
+
+
+@pytest.mark.parametrize("failures", [0, TRIES - 1, TRIES])
+def test_what_python_could_not_parse_is_compiled_again(failures: int) -> None:
+    tries = iter(range(TRIES))
+
+    def work() -> str:
+        if next(tries) < failures:
+            raise SystemError("AST constructor recursion depth mismatch")
+        return "compiled"
+
+    with CompilerPool(1) as pool:
+        compiled = pool.submit(work)
+    if failures < TRIES:
+        assert compiled.result() == "compiled"
+    else:
+        assert isinstance(compiled.exception(), SystemError)

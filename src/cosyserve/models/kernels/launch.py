@@ -6,14 +6,16 @@ Compiling one takes a second or more, and there are a hundred: they are compiled
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 import triton
 import triton.language as tl
+
+TRIES = 5
 
 _compiling: ContextVar[bool] = ContextVar("compiling", default=False)
 
@@ -26,13 +28,30 @@ def launch(kernel: Any, grid: tuple[int, ...], /, **arguments: Any) -> None:
         kernel[grid](**arguments)
 
 
+class CompilerPool(ThreadPoolExecutor):
+    """Threads that compile. What fails by a SystemError is tried again: Python 3.11 counts the
+    depth of what it parses for all threads together, and now and then miscounts."""
+
+    def submit(self, work: Callable[[], Any], /, *_: Any, **__: Any) -> Future[Any]:
+        return super().submit(_tried, work)
+
+
+def _tried(work: Callable[[], Any]) -> Any:
+    for _ in range(TRIES - 1):
+        try:
+            return work()
+        except SystemError:
+            continue
+    return work()
+
+
 @contextmanager
 def only_compiled() -> Iterator[None]:
     """Inside, `launch` compiles its kernel and writes nothing; behind it, all of them are compiled.
     (Before Triton 3.5 they are compiled one after another.)"""
     token = _compiling.set(True)
     try:
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with CompilerPool(os.cpu_count()) as pool:
             mode = getattr(triton, "AsyncCompileMode", None)
             if mode is None:
                 yield

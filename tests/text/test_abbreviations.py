@@ -39,7 +39,8 @@ def test_a_word_is_read_the_same_beside_any_other(words: list[str]) -> None:
 
 LETTERS = st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=9)
 MARK = st.sampled_from(["", ",", "!", "?"])
-WORD = st.builds(str.__add__, LETTERS | LETTERS.map(str.title), MARK)
+NAME = st.builds(str.__add__, st.sampled_from("ABIWZ"), LETTERS)  # a capital alone is spelled
+WORD = st.builds(str.__add__, LETTERS | NAME, MARK)
 
 
 @given(st.lists(WORD, max_size=8))

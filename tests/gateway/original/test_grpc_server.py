@@ -204,7 +204,7 @@ def test_errors_have_codes_of_their_own(client: Client) -> None:
     assert client.refused(SFT) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
     client.server.behave(error=CosyError("worn out"), error_at=2)
     assert client.refused(SFT) == (grpc.StatusCode.INTERNAL, "worn out")
-    assert client.server.app.state.gate.inside == 0
+    client.server.wait_until_idle()
 
 
 def test_many_calls_at_once_beyond_the_limit_leave_nothing_behind(client: Client) -> None:

@@ -58,9 +58,10 @@ class WordClock:
         """The words that are sure now; those of the whole text with its last chunk."""
         if self._aligner is None:
             self._aligner = self._open()
-        while self._arrived:
-            self._aligner.push_text(self._arrived.popleft())
-        if self._ended:
+        ended = self._ended  # asked first: then all pieces are there
+        pieces = [self._arrived.popleft() for _ in range(len(self._arrived))]
+        self._aligner.push_text("".join(pieces))
+        if ended:
             self._aligner.end_text()
         told = self._aligner.push(chunk.samples)
         if chunk.final:

@@ -6,6 +6,7 @@ The scheduler and the split engine both hold it, so that they speak alike.
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -57,7 +58,7 @@ class Take:
         self._next_hop()
         self._least = least
         if follows and stream:
-            self._end += -(min(0, self.needed - least) // grid) * grid
+            self._end += math.ceil(max(0, least - self.needed) / grid) * grid
             self.needed = self._end + lookahead
         self._first_needed = self.needed
         self._max_first_end = self._end + MAX_EXTRA_TOKENS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -18,3 +19,10 @@ def wait_until(
     while not condition():
         assert time.monotonic() < until, what
         time.sleep(0.005)
+
+
+async def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
+    """As `wait_until`, while others go on."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)

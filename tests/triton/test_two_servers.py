@@ -19,7 +19,7 @@ from cosyserve.errors import InputError, VoiceError, WorkerError
 from cosyserve.triton.engine import TritonEngine
 from tests.serving import served
 from tests.triton.scripted import Scripted, script, scripted
-from tests.waiting import START_PATIENCE
+from tests.waiting import START_PATIENCE, until
 
 SLOW = script(chunks=15, samples=4800, pause=0.1)
 
@@ -66,18 +66,12 @@ def run(pair: Pair, act: Callable[[TritonEngine], Awaitable[Any]]) -> Any:
         engine = TritonEngine.of(pair.url)
         try:
             await engine.start()
-            await until(lambda: all(server.ready for server in engine._servers))
+            await until(lambda: all(server.ready for server in engine._servers), START_PATIENCE)
             return await act(engine)
         finally:
             await engine.close()
 
     return asyncio.run(acting())
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(START_PATIENCE):
-        while not true():
-            await asyncio.sleep(0.02)
 
 
 def loads(engine: TritonEngine) -> list[int]:
@@ -104,14 +98,14 @@ class Listener:
 async def listening(engine: TritonEngine, count: int) -> list[asyncio.Task[int]]:
     """The tasks of so many listeners, all of whom hear something."""
     listeners = [Listener(engine, SLOW) for _ in range(count)]
-    await until(lambda: all(listener.samples for listener in listeners))
+    await until(lambda: all(listener.samples for listener in listeners), START_PATIENCE)
     return [listener.task for listener in listeners]
 
 
 def test_requests_go_where_the_least_is_to_do(pair: Pair) -> None:
     async def crowd(engine: TritonEngine) -> None:
         tasks = [asyncio.create_task(seconds(engine, SLOW)) for _ in range(6)]
-        await until(lambda: loads(engine) == [3, 3])
+        await until(lambda: loads(engine) == [3, 3], START_PATIENCE)
         assert engine.stats().running == 6
         assert await asyncio.gather(*tasks) == pytest.approx([3.0] * 6)
         assert (loads(engine), engine.stats().sessions) == ([0, 0], 6)
@@ -124,14 +118,14 @@ def test_a_server_that_dies_ends_its_own_streams_only(pair: Pair) -> None:
         tasks = await listening(engine, 4)
         assert loads(engine) == [2, 2]
         pair.kill(0)
-        await until(lambda: sum(task.done() for task in tasks) == 2)
+        await until(lambda: sum(task.done() for task in tasks) == 2, START_PATIENCE)
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(result) for result in found].count(WorkerError) == 2
         assert [result for result in found if isinstance(result, int)] == [72_000] * 2
         assert await seconds(engine, SLOW) == pytest.approx(3.0)
         assert engine.stats().ready
         await asyncio.to_thread(pair.revive, 0)
-        await until(lambda: engine._servers[0].ready)
+        await until(lambda: engine._servers[0].ready, START_PATIENCE)
         assert await asyncio.gather(*(seconds(engine, SLOW) for _ in range(2)))
 
     run(pair, lose_one)
@@ -140,7 +134,7 @@ def test_a_server_that_dies_ends_its_own_streams_only(pair: Pair) -> None:
 def test_a_request_that_heard_nothing_yet_goes_to_the_other(pair: Pair) -> None:
     async def lose_both(engine: TritonEngine) -> None:
         task = asyncio.create_task(seconds(engine, script(chunks=1, samples=2400, pause=0.5)))
-        await until(lambda: sum(loads(engine)) == 1)
+        await until(lambda: sum(loads(engine)) == 1, START_PATIENCE)
         await asyncio.sleep(0.1)
         pair.kill(loads(engine).index(1))
         assert await task == pytest.approx(0.1)
@@ -160,13 +154,13 @@ def test_a_server_that_hangs_is_left_out_until_it_is_back(pair: Pair) -> None:
         assert loads(engine) == [1, 1]
         os.kill(process.pid, signal.SIGSTOP)
         try:
-            await until(lambda: not engine._servers[0].ready)
+            await until(lambda: not engine._servers[0].ready, START_PATIENCE)
             assert await asyncio.gather(*(seconds(engine, script()) for _ in range(4)))
             found = await asyncio.gather(*streams, return_exceptions=True)
             assert {type(result) for result in found} == {WorkerError, int}
         finally:
             os.kill(process.pid, signal.SIGCONT)
-        await until(lambda: engine._servers[0].ready)  # it may have work to end
+        await until(lambda: engine._servers[0].ready, START_PATIENCE)  # it may have work to end
 
     run(pair, hang)
 

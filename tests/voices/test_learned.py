@@ -13,7 +13,7 @@ from cosyserve.contracts import Voice
 from cosyserve.errors import VoiceError
 from cosyserve.voices import learned
 from cosyserve.voices.learned import LearnedVoices, voice_size
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 PRESET = Voice(
     "", np.zeros(0, np.int32), np.zeros((0, 80), np.float32), np.ones(192, np.float32), name="p"
@@ -50,12 +50,6 @@ def tell(story: Story, cache_bytes: int = PLENTY) -> None:
         await story(LearnedVoices(cache_bytes), Teacher())
 
     asyncio.run(run())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 def waiters(voices: LearnedVoices) -> int:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 from benchmarks.figures import Figure, run
 from benchmarks.paced_server import TOKENS, PacedLM
-from cosyserve.contracts import SpeechRequest
+from cosyserve.contracts import Sampling, SpeechRequest
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.scheduling.intake import Intake, Ticket
 from cosyserve.engine.scheduling.loop import Loop
@@ -92,7 +92,7 @@ def plan(request: SpeechRequest, read: Reader, device: int) -> list[Utterance]:
     assert segments(request.text, len, read=read)
 
     def generate(attempt: int) -> Generation:
-        return Generation(WholeText(CONFIG, [0] * TOKENS, 0), 0, request.sampling, 10_000)
+        return Generation(WholeText(CONFIG, [0] * TOKENS, 0), 0, Sampling(), 10_000)
 
     return [Utterance(generate, Humming("paced"), stream=True)]  # type: ignore[arg-type]
 

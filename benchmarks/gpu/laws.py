@@ -83,7 +83,7 @@ def _streamed_and_whole(bench: Bench) -> list[Floats]:
 
 def _ends(bench: Bench, flow: Flow, tokens: int) -> list[int]:
     """Of a stream's chunks."""
-    ends = []
+    ends: list[int] = []
     for end in hop_ends(len(bench.voice.speech_tokens), flow.grid):
         if end + flow.lookahead >= tokens:
             return [*ends, tokens]

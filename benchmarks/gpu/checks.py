@@ -11,10 +11,10 @@ import torch
 from benchmarks.gpu.bench import Bench, finished
 from benchmarks.gpu.speech import crowd_of
 from cosyserve.contracts import Sampling
-from cosyserve.engine.compute.device_queue import DeviceQueue
-from cosyserve.engine.compute.flow_graphs import FlowGraphs
-from cosyserve.engine.compute.lm_graphs import TILE
-from cosyserve.engine.compute.packed_flow import PackedFlow
+from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
+from cosyserve.engine.compute.graphs.lm import TILE
+from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
+from cosyserve.engine.compute.graphs.padded_flow import FlowGraphs
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.errors import CosyError
 from cosyserve.models.flow.flow import Flow, FlowPrompt

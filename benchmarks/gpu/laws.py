@@ -16,8 +16,8 @@ from benchmarks.gpu.bench import Bench, finished
 from benchmarks.gpu.checks import prompt_of
 from benchmarks.gpu.speech import crowd_of
 from cosyserve.contracts import AudioChunk, Floats
-from cosyserve.engine.compute.device_queue import DeviceQueue
-from cosyserve.engine.compute.flow_graphs import FlowGraphs
+from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
+from cosyserve.engine.compute.graphs.padded_flow import FlowGraphs
 from cosyserve.engine.compute.hops import hop_ends
 from cosyserve.engine.compute.queued_audio import Token2WavState
 from cosyserve.engine.compute.token2wav import Token2Wav

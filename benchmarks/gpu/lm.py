@@ -9,7 +9,7 @@ import torch
 from benchmarks.gpu.bench import PROMPT_POSITIONS, Bench
 from cosyserve.contracts import Sampling
 from cosyserve.engine.compute.generation import Generation, WholeText
-from cosyserve.engine.compute.lm_graphs import PrefillPiece
+from cosyserve.engine.compute.graphs.lm import PrefillPiece
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.models.config import LMConfig
 

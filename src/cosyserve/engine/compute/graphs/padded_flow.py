@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
-from cosyserve.engine.compute.device_queue import CapturedGraphs, DeviceQueue, smallest_shape
+from cosyserve.engine.compute.graphs.device_queue import CapturedGraphs, DeviceQueue, smallest_shape
 from cosyserve.models.flow.cfm import doubled, euler, schedule
 from cosyserve.models.flow.flow import Flow, FlowBatch, FlowPrompt, FlowState
 from cosyserve.models.flow.masks import valid

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from cosyserve.contracts import MAX_WINDOW
-from cosyserve.engine.compute.device_queue import CapturedGraphs, DeviceQueue
 from cosyserve.engine.compute.generation import Generation
+from cosyserve.engine.compute.graphs.device_queue import CapturedGraphs, DeviceQueue
 from cosyserve.engine.compute.limits import SEED_MASK
 from cosyserve.models.fused import fused_lm
 from cosyserve.models.lm.draw import ACTIVE, FLOATS, INTS, LENGTH, TOKEN, draw, forbidden_bits

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cosyserve.engine.compute.device_queue import CapturedGraphs, DeviceQueue, smallest_shape
+from cosyserve.engine.compute.graphs.device_queue import CapturedGraphs, DeviceQueue, smallest_shape
 from cosyserve.models.fused import fused_hift
 from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.models.vocoder.stream import (

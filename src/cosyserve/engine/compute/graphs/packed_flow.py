@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
-from cosyserve.engine.compute.device_queue import CapturedGraphs, DeviceQueue
-from cosyserve.engine.compute.flow_graphs import Kind
+from cosyserve.engine.compute.graphs.device_queue import CapturedGraphs, DeviceQueue
+from cosyserve.engine.compute.graphs.padded_flow import Kind
 from cosyserve.models.flow.cfm import schedule
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
 from cosyserve.models.flow.packing import PackedTokens, RowSpans, pack

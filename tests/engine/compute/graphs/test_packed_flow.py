@@ -7,9 +7,9 @@ import torch
 
 pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 
-from cosyserve.engine.compute import packed_flow
-from cosyserve.engine.compute.device_queue import DeviceQueue
-from cosyserve.engine.compute.packed_flow import PackedFlow
+from cosyserve.engine.compute.graphs import packed_flow
+from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
+from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
 from cosyserve.models.config import (
     EncoderConfig,
     FlowConfig,

@@ -55,7 +55,7 @@ TIERS = {
         "models/flow/test_fused_encoder.py",
         "models/flow/test_fused_rotary_dit.py",
         "models/flow/test_fused_unet.py",
-        "engine/compute/test_packed_flow.py",
+        "engine/compute/graphs/test_packed_flow.py",
         "benchmarks/test_compile.py",
         "benchmarks/test_gpu.py",
         "models/vocoder/test_fused.py",

@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from cosyserve.contracts import SAMPLE_RATE, Mode, SpeechRequest
-from cosyserve.deploy.triton_repository import render
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.repository import render
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.engine.in_process import LocalEngine
 from cosyserve.engine.tts import load
 from cosyserve.triton import tensors

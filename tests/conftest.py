@@ -44,7 +44,7 @@ if not torch.cuda.is_available():
 TIERS = {
     "triton": (
         "triton/",
-        "deploy/test_triton_here.py",
+        "deploy/triton/test_here.py",
         "deploy/stages/test_for_real.py",
         "bench/test_triton.py",
         "bench/test_triton_sweep.py",

@@ -13,8 +13,8 @@ from cosyserve import server
 from cosyserve.backends.llm_server import LLMServer
 from cosyserve.choices import LLMSampling
 from cosyserve.contracts import ModelInfo
-from cosyserve.deploy.triton_here import settings_here
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.here import settings_here
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.errors import InputError
 from cosyserve.gateway.policy import Policy

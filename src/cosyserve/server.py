@@ -186,7 +186,7 @@ def _address(
     if not triton:
         yield settings.engine
         return
-    from cosyserve.deploy.triton_here import settings_here, triton_here
+    from cosyserve.deploy.triton.here import settings_here, triton_here
 
     devices = [(worker.device, ",".join(worker.token2wav_devices)) for worker in workers]
     with triton_here(settings_here(settings, devices, triton_settings)) as address:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.deploy.engine_source import EngineSource, Quantization
+from cosyserve.deploy.engine.source import EngineSource, Quantization
 from cosyserve.errors import CheckpointError
 from tests import published as tiny
 

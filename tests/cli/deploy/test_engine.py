@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cosyserve.cli import main
-from cosyserve.cli.engine import EngineDtype, GemmPlugin, WeightOnly
-from cosyserve.deploy.engine_options import DTYPES, PRECISIONS
-from tests.deploy.test_engine_source import changed
+from cosyserve.cli.deploy.engine import EngineDtype, GemmPlugin, WeightOnly
+from cosyserve.deploy.engine.options import DTYPES, PRECISIONS
+from tests.deploy.engine.test_source import changed
 
 PLACES = ("--output-dir", "checkpoint", "--engine-dir", "engine")
 Command = Callable[..., tuple[str, str]]
@@ -47,10 +47,10 @@ def commands(shown: str) -> list[list[str]]:
 
 def test_a_dry_run_prints_what_would_run(llm: Command) -> None:
     convert, build, say = commands(llm("--dry-run", "--dtype", "float16")[0])
-    assert convert[1:3] == ["-m", "cosyserve.deploy.engine_convert"]
+    assert convert[1:3] == ["-m", "cosyserve.deploy.engine.convert"]
     assert build[0] == "trtllm-build"
     assert build[-2:] == ["--gemm_plugin", "float16"]
-    assert say[1:3] == ["-m", "cosyserve.deploy.engine_say"]
+    assert say[1:3] == ["-m", "cosyserve.deploy.engine.say"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`python -m cosyserve.deploy.engine_convert`: the LM to a checkpoint of TensorRT-LLM.
+"""`python -m cosyserve.deploy.engine.convert`: the LM to a checkpoint of TensorRT-LLM.
 
 TensorRT-LLM does the work. Its Qwen has no bias in the head: the LM's is left out, as in engines of
 the original.
@@ -10,8 +10,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from cosyserve.deploy.engine_options import GROUP_SIZE, ConvertOptions
-from cosyserve.deploy.engine_source import EngineSource, Quantization
+from cosyserve.deploy.engine.options import GROUP_SIZE, ConvertOptions
+from cosyserve.deploy.engine.source import EngineSource, Quantization
 
 
 def quant_config(options: ConvertOptions, stored: Quantization | None) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import InputError
 
 FIELDS = TritonSettings.model_fields
-PAGE = Path(__file__).parents[2] / "docs" / "triton.md"
+PAGE = Path(__file__).parents[3] / "docs" / "triton.md"
 
 
 def test_values_get_their_types() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cosyserve.deploy.engine_convert import config_fields, quant_config
-from cosyserve.deploy.engine_options import ConvertOptions
-from cosyserve.deploy.engine_source import Quantization
+from cosyserve.deploy.engine.convert import config_fields, quant_config
+from cosyserve.deploy.engine.options import ConvertOptions
+from cosyserve.deploy.engine.source import Quantization
 
 INT4_GPTQ = {"use_weight_only": True, "weight_only_precision": "int4_gptq", "per_group": True}
 

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cosyserve.deploy.triton_models import streaming_model
-from cosyserve.deploy.triton_repository import check_default_voice, render
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.models import streaming_model
+from cosyserve.deploy.triton.repository import check_default_voice, render
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings, option_name, variable
 from cosyserve.triton.keeper import TritonKeeper

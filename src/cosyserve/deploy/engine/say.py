@@ -1,4 +1,4 @@
-"""`python -m cosyserve.deploy.engine_say`: an engine says a sentence, which shows that it can.
+"""`python -m cosyserve.deploy.engine.say`: an engine says a sentence, which shows that it can.
 
 TensorRT-LLM's runtime draws the tokens; flow and vocoder of a model folder can make them audible.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.contracts import TOKENS_PER_SECOND
-from cosyserve.deploy.engine_source import EngineSource
+from cosyserve.deploy.engine.source import EngineSource
 from cosyserve.errors import CosyError, InputError
 from cosyserve.models.config import LMConfig
 
@@ -138,7 +138,7 @@ def say(source: EngineSource, engine_dir: Path, options: SayOptions) -> str | No
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = ArgumentParser("cosyserve.deploy.engine_say", description=__doc__)
+    parser = ArgumentParser("cosyserve.deploy.engine.say", description=__doc__)
     parser.add_argument("--model-dir", type=Path, required=True)
     parser.add_argument("--engine-dir", type=Path, required=True)
     parser.add_argument("--text", default=TEXT)

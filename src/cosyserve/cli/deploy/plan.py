@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cosyserve.cli.deploy_run import FlowName, LLMName
+from cosyserve.cli.deploy.run import FlowName, LLMName
 
 
 def plan(

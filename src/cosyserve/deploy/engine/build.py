@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.deploy.engine_options import BuildOptions, ConvertOptions
-from cosyserve.deploy.engine_say import SayOptions
+from cosyserve.deploy.engine.options import BuildOptions, ConvertOptions
+from cosyserve.deploy.engine.say import SayOptions
 from cosyserve.deploy.nvidia_smi import nvidia_smi
 from cosyserve.errors import CosyError, InputError
 
@@ -38,10 +38,10 @@ def steps(convert: ConvertOptions, build: BuildOptions, say: SayOptions) -> list
     run = ["mpirun", "-n", str(convert.gpus), "--allow-run-as-root"] if convert.gpus > 1 else []
     return [
         Step(
-            [*module, "cosyserve.deploy.engine_convert", *convert.arguments()], convert.output_dir
+            [*module, "cosyserve.deploy.engine.convert", *convert.arguments()], convert.output_dir
         ),
         Step(_trtllm_build(convert, build), build.engine_dir),
-        Step([*run, *module, "cosyserve.deploy.engine_say", *places, *say.arguments()]),
+        Step([*run, *module, "cosyserve.deploy.engine.say", *places, *say.arguments()]),
     ]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cosyserve.deploy.engine_options import BuildOptions, ConvertOptions, check
-from cosyserve.deploy.engine_source import EngineSource, Quantization
+from cosyserve.deploy.engine.options import BuildOptions, ConvertOptions, check
+from cosyserve.deploy.engine.source import EngineSource, Quantization
 from cosyserve.errors import InputError
 from cosyserve.models.config import LMConfig
 

@@ -13,8 +13,8 @@ from cosyserve.checkpoints import native, testmodel
 from cosyserve.checkpoints.folder import written_whole
 from cosyserve.checkpoints.load import model_folder
 from cosyserve.checkpoints.parts import Parts
-from cosyserve.deploy.triton_models import LLM_KEY_FILE, SpeechModel, code, models
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.models import LLM_KEY_FILE, SpeechModel, code, models
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import CheckpointError, InputError
 from cosyserve.models.config import DiTConfig, ModelConfig
 from cosyserve.settings import Settings

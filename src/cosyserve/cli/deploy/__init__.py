@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from cosyserve.cli.common import note
-from cosyserve.cli.deploy_containers import KEYS, compose, front, helm, kserve
-from cosyserve.cli.deploy_plan import plan
-from cosyserve.cli.deploy_run import download, run
-from cosyserve.cli.engine import engine
+from cosyserve.cli.deploy.containers import KEYS, compose, front, helm, kserve
+from cosyserve.cli.deploy.engine import engine
+from cosyserve.cli.deploy.plan import plan
+from cosyserve.cli.deploy.run import download, run
 from cosyserve.cli.options import setting
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
 
@@ -53,7 +53,7 @@ def triton(
     if (out is None) == (check is None):
         raise InputError("give either --out FOLDER to write, or --check FOLDER to examine")
     if check is not None:
-        from cosyserve.deploy.triton_check import check as examine
+        from cosyserve.deploy.triton.check import check as examine
 
         complaints = examine(check)
         for complaint in complaints:
@@ -62,7 +62,7 @@ def triton(
             raise typer.Exit(1)
         note.print(f"{check} is in order")
         return
-    from cosyserve.deploy.triton_repository import render
+    from cosyserve.deploy.triton.repository import render
 
     assert out
     settings = TritonSettings.of(set_ or (), model_dir=Settings.read(model=model).model)

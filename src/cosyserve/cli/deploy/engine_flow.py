@@ -65,7 +65,7 @@ def flow(
     ] = False,
 ) -> None:
     """Build what TensorRT or onnxruntime needs to compute the flow, and try it."""
-    from cosyserve.deploy.engine_flow import FlowOptions, build_engines
+    from cosyserve.deploy.engine.flow import FlowOptions, build_engines
 
     options = FlowOptions(
         folder=output or Path(Settings.read().engines),

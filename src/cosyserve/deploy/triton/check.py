@@ -10,9 +10,9 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from cosyserve.checkpoints import native
-from cosyserve.deploy import tensorrt_llm_check
-from cosyserve.deploy.triton_models import SpeechModel, code, models
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton import tensorrt_llm_check
+from cosyserve.deploy.triton.models import SpeechModel, code, models
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import InputError
 
 PLACEHOLDER = re.compile(r"\$\{\w*\}?")

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from cosyserve.deploy.engine_build import RECORD, Step, run, steps
-from cosyserve.deploy.engine_options import BuildOptions, ConvertOptions
-from cosyserve.deploy.engine_say import SayOptions
+from cosyserve.deploy.engine.build import RECORD, Step, run, steps
+from cosyserve.deploy.engine.options import BuildOptions, ConvertOptions
+from cosyserve.deploy.engine.say import SayOptions
 from cosyserve.deploy.nvidia_smi import nvidia_smi
 from cosyserve.errors import CosyError, InputError
 
@@ -42,11 +42,11 @@ def commands(**values: Any) -> list[list[str]]:
 
 def test_the_commands_of_the_original() -> None:
     assert [shlex.join(words) for words in commands()] == [
-        f"{sys.executable} -m cosyserve.deploy.engine_convert --model-dir lm"
+        f"{sys.executable} -m cosyserve.deploy.engine.convert --model-dir lm"
         " --output-dir checkpoint --dtype bfloat16",
         "trtllm-build --checkpoint_dir checkpoint --output_dir engine"
         " --max_batch_size 16 --max_num_tokens 32768 --gemm_plugin bfloat16",
-        f"{sys.executable} -m cosyserve.deploy.engine_say --model-dir lm --engine-dir engine"
+        f"{sys.executable} -m cosyserve.deploy.engine.say --model-dir lm --engine-dir engine"
         " --text 'Hello, you.'",
     ]
 

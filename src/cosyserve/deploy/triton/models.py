@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from tritonclient.grpc import model_config_pb2 as pb
 
-from cosyserve.deploy import tensorrt_llm_config
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton import tensorrt_llm_config
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import InputError
 
 CODE = {

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cosyserve.cli.common import note
-from cosyserve.cli.engine_flow import flow
+from cosyserve.cli.deploy.engine_flow import flow
 
 engine = typer.Typer(no_args_is_help=True, help="Build engines for other runtimes.")
 engine.command()(flow)
@@ -137,10 +137,10 @@ def llm(
     """Build a TensorRT-LLM engine of the speech LM, and have it say a sentence."""
     import torch
 
-    from cosyserve.deploy import engine_build
-    from cosyserve.deploy.engine_options import BuildOptions, ConvertOptions, check
-    from cosyserve.deploy.engine_say import TEXT, SayOptions
-    from cosyserve.deploy.engine_source import EngineSource
+    from cosyserve.deploy.engine.build import run, steps
+    from cosyserve.deploy.engine.options import BuildOptions, ConvertOptions, check
+    from cosyserve.deploy.engine.say import TEXT, SayOptions
+    from cosyserve.deploy.engine.source import EngineSource
 
     convert = ConvertOptions(
         model_dir=model_dir,
@@ -173,7 +173,7 @@ def llm(
     source = EngineSource.read(model_dir)
     check(convert, build, source, torch.cuda.device_count() or None)
     say.check()
-    plan = engine_build.steps(convert, build, say)
+    plan = steps(convert, build, say)
     if dry_run:
         for step in plan:
             print(shlex.join(step.command))
@@ -182,5 +182,5 @@ def llm(
     def report(text: str) -> None:
         note.print(text, soft_wrap=True, markup=False)
 
-    engine_build.run(plan, source.digest(), force=force, report=report)
+    run(plan, source.digest(), force=force, report=report)
     report(f"written: {engine_dir}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.settings import TritonSettings
 
 
 class Tensor(NamedTuple):

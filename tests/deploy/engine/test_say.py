@@ -8,8 +8,8 @@ import pytest
 
 from cosyserve.audio import decode
 from cosyserve.contracts import SAMPLES_PER_TOKEN
-from cosyserve.deploy.engine_say import SayOptions, make_audio, prompt_ids, speech_tokens
-from cosyserve.deploy.engine_source import EngineSource
+from cosyserve.deploy.engine.say import SayOptions, make_audio, prompt_ids, speech_tokens
+from cosyserve.deploy.engine.source import EngineSource
 from cosyserve.errors import CosyError, InputError
 from cosyserve.models.config import LMConfig
 

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from cosyserve.deploy.engine_source import EngineSource
+from cosyserve.deploy.engine.source import EngineSource
 from cosyserve.errors import InputError
 
 DTYPES = ("auto", "float16", "bfloat16", "float32")
@@ -67,7 +67,7 @@ class ConvertOptions:
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> ConvertOptions:
         """What `arguments` wrote."""
-        parser = ArgumentParser("cosyserve.deploy.engine_convert", description=cls.__doc__)
+        parser = ArgumentParser("cosyserve.deploy.engine.convert", description=cls.__doc__)
         hints = get_type_hints(cls)
         for option in fields(cls):
             flag = f"--{option.name.replace('_', '-')}"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tritonclient.grpc import model_config_pb2 as pb
 
-from cosyserve.deploy.triton_models import models
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.models import models
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import InputError
 
 # name, type, dimensions, and what else is true of it

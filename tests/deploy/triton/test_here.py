@@ -12,7 +12,7 @@ import pytest
 
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.checkpoints.prepare import prepare
-from cosyserve.deploy.triton_here import (
+from cosyserve.deploy.triton.here import (
     OF_AN_LLM_SERVER,
     OF_THE_GATEWAY,
     PASSED,
@@ -20,8 +20,8 @@ from cosyserve.deploy.triton_here import (
     settings_here,
     triton_here,
 )
-from cosyserve.deploy.triton_models import streaming_model
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.models import streaming_model
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings
 from tests.gateway.original.test_kserve import RECORDING

@@ -13,8 +13,8 @@ from typing import get_args
 
 from tritonclient.grpc import model_config_pb2 as pb
 
-from cosyserve.deploy import tensorrt_llm_config
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton import tensorrt_llm_config
+from cosyserve.deploy.triton.settings import TritonSettings
 
 BACKEND = "tensorrtllm"
 GUIDED_DECODING = ("tokenizer_dir", "xgrammar_tokenizer_info_path", "guided_decoding_backend")

@@ -12,9 +12,9 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from cosyserve.checkpoints.prepare import prepare
-from cosyserve.deploy.triton_check import check
-from cosyserve.deploy.triton_repository import render
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.check import check
+from cosyserve.deploy.triton.repository import render
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import CheckpointError, InputError
 
 ORIGINAL = {

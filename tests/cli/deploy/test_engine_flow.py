@@ -14,7 +14,7 @@ from cosyserve.backends.estimators.engines import TOLERANCE
 from cosyserve.backends.estimators.tensorrt_library import LIBRARIES
 from cosyserve.backends.estimators.tensorrt_runtime import MAX_FRAMES, MAX_ROWS
 from cosyserve.cli import main
-from cosyserve.cli.engine_flow import FlowDtype, flow
+from cosyserve.cli.deploy.engine_flow import FlowDtype, flow
 
 Command = Callable[..., str]
 

@@ -105,6 +105,7 @@ def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOpt
             waiting=settings.waiting,
             max_wait=settings.max_wait_seconds,
             voice_cache_bytes=settings.voice_cache_bytes,
+            max_unread_bytes=settings.max_unread_bytes,
             token2wav_devices=token2wav_devices,
             llm=llm,
         )

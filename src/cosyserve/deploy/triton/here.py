@@ -56,7 +56,7 @@ OF_THE_GATEWAY = {
     *("metrics_port", "otlp_traces_endpoint"),
 }
 REFUSED = {
-    *("engine", "lm", "profile", "max_wait_seconds", "gpu_memory"),
+    *("engine", "lm", "profile", "max_wait_seconds", "gpu_memory", "max_unread_bytes"),
     *("ray_min_workers", "ray_max_workers", "ray_gpus"),
 }
 

@@ -340,7 +340,7 @@ def test_an_end_that_comes_too_soon(
     model = speaking()
     engine = SplitEngine(model, ScriptedLM(), ScriptedToken2Wav(*[0.5] * len(counts)))
     request = SpeechRequest(text, replace(voice, prompt_text=""), Mode.CROSS_LINGUAL, stream=stream)
-    tasks = engine._plan(request)
+    tasks = list(engine._plan(request))
     engine.lm = lm = ScriptedLM(*told(*counts[: len(tasks) + 1]))
     chunks = asyncio.run(heard(engine, request))
     assert sum(chunk.retries for chunk in chunks) == retries

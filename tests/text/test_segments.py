@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.text import segments
+from cosyserve.text.language import Language
 
 
 @pytest.mark.parametrize("text", ["", "   ", "。。。", "! ! !", "🎉", '"”', "\u200d"])
@@ -45,3 +46,22 @@ def test_importing_is_light() -> None:
         "import sys, cosyserve.text; sys.exit(any(m in sys.modules for m in ('wetext', 'torch')))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "mark"), [("1-2/3x4", ". "), ("1-2/3x4", ", "), ("3-2=1的3/4/5", "，")]
+)
+def test_numbers_are_read_when_their_segment_is_asked_for(number: str, mark: str) -> None:
+    """Of those that only a grammar knows."""
+    read: list[str] = []
+
+    def reader(stretch: str, language: Language) -> str:
+        read.append(stretch)
+        return "many words " * 11 + "more"
+
+    text = mark.join(f"{number}{at}" for at in range(100, 150))
+    parts = segments(text, len, read=reader)
+    next(parts)
+    first = len(read)
+    list(parts)
+    assert 0 < first <= len(read) / 2

@@ -69,3 +69,23 @@ def test_without_fixes_it_fails_as_the_original_did() -> None:
     for text in ("", "。”好"):
         with pytest.raises(IndexError):
             whole(text, wide=True, fixes=frozenset())
+
+
+@given(TEXT, st.booleans(), st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_how_the_text_comes_makes_no_difference(text: str, wide: bool, sizes: list[int]) -> None:
+    blocks, at = [], 0
+    while at < len(text):
+        blocks.append(text[at : at + sizes[len(blocks) % len(sizes)]])
+        at += len(blocks[-1])
+    for limits in (SMALL, SegmentLimits(1, 0, 0)):
+        found = list(split(blocks, wide=wide, length=len, limits=limits))
+        assert found == whole(text, wide, limits=limits)
+
+
+@pytest.mark.parametrize("mark", ["。", "，", ""])
+def test_no_more_of_the_text_is_asked_for_than_a_segment_needs(mark: str) -> None:
+    """With sentences, without an end to them, and without any mark."""
+    blocks = iter(["好" * 9 + mark] * 200)
+    segments = split(blocks, wide=True, length=len)
+    next(segments)
+    assert len(list(blocks)) > 140

@@ -172,3 +172,76 @@ def test_too_much_text_in_pieces_ends_its_session_alone(desk: Desk) -> None:
     ticket.push("more")
     ticket.end()
     assert desk.ask(lambda scheduler: scheduler.idle)
+
+
+class Reading:
+    """Plans utterances of a long text, one after another, and remembers which."""
+
+    def __init__(self, sizes: str, broken: int = -1) -> None:
+        self.asked = SpeechRequest(f"{'long ' * 100}:{sizes}", VOICE, stream=True)
+        self.planned: list[int] = []
+        self.broken = broken  # the number of the one that can't be planned
+        self.held = threading.Event()  # all but the first wait for it
+        self.held.set()
+
+    def __call__(self, asked: SpeechRequest, read: Reader, _: int) -> Iterator[Utterance]:
+        for number, utterance in enumerate(plan(asked)):
+            if number:
+                assert self.held.wait(2 * PATIENCE)
+            if number == self.broken:
+                raise InputError("bad text")
+            self.planned.append(number)
+            yield utterance
+
+
+def test_only_the_first_utterance_is_planned_before_the_first_audio(desk: Desk) -> None:
+    desk.scheduler.plan = reading = Reading("200+60+60")
+    planned: list[list[int]] = []
+    heard: Heard = []
+
+    def sink(item: AudioChunk | CosyError) -> None:
+        planned.append(list(reading.planned))
+        heard.append(item)
+
+    Ticket(desk.intake, reading.asked, sink).open()
+    wait_until(lambda: final(heard))
+    assert planned[0] == [0]
+    assert reading.planned == [0, 1, 2]
+    assert sum(chunk.tokens for chunk in heard if isinstance(chunk, AudioChunk)) == 320
+
+
+def test_whoever_has_left_has_nothing_more_planned(desk: Desk) -> None:
+    desk.scheduler.plan = reading = Reading("+".join(["200"] * 50))
+    reading.held.clear()
+    ticket, heard = desk.open(reading.asked)
+    wait_until(lambda: heard)
+    ticket.cancel()
+    assert desk.ask(lambda scheduler: scheduler.idle)
+    reading.held.set()
+    desk.intake.threads.shutdown()  # when all that was begun is over
+    assert len(reading.planned) <= 2
+
+
+def test_what_is_planned_too_late_is_waited_for(desk: Desk) -> None:
+    """Nothing is lost, and nobody else waits."""
+    desk.scheduler.plan = reading = Reading("60+60")
+    reading.held.clear()
+    _, heard = desk.open(reading.asked)
+    wait_until(lambda: heard and desk.ask(lambda scheduler: not scheduler.step()))
+    assert not final(heard)
+    desk.scheduler.plan = desk._plan
+    _, other = desk.open(request("other", 30))
+    wait_until(lambda: final(other))
+    reading.held.set()
+    wait_until(lambda: final(heard))
+    assert sum(chunk.tokens for chunk in heard if isinstance(chunk, AudioChunk)) == 120
+
+
+def test_a_later_utterance_that_can_not_be_planned_ends_the_stream(desk: Desk) -> None:
+    desk.scheduler.plan = reading = Reading("60+60", broken=1)
+    _, heard = desk.open(reading.asked)
+    wait_until(lambda: heard and isinstance(heard[-1], CosyError))
+    assert "bad text" in str(heard[-1])
+    assert isinstance(heard[0], AudioChunk)
+    assert not any(chunk.final for chunk in heard if isinstance(chunk, AudioChunk))
+    assert desk.ask(lambda scheduler: scheduler.idle)

@@ -1,6 +1,7 @@
 """How a request comes to the scheduler's thread: a place in the queue at once, then a plan.
 
-Plans are made in threads beside the loop, so that a long text holds up no session.
+Plans are made in threads beside the loop, so that a long text holds up no session: its first
+utterance at once, each other one when it is needed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from cosyserve.contracts import SpeechRequest
 from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.scheduling.lm_requests import arriving_tokens
 from cosyserve.engine.scheduling.loop import Loop
+from cosyserve.engine.scheduling.plan import Plan
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.scheduling.session import AudioSink, Session
 from cosyserve.errors import CosyError, OverloadError
@@ -66,7 +68,7 @@ class Ticket:
 
         def flush(session: Session) -> None:
             self._hand_over(session, self._ids.flush())
-            self._intake.loop.submit(lambda scheduler: scheduler.end(session))
+            self._intake.loop.submit(lambda _: session.end())
 
         self._do(flush)
 
@@ -88,8 +90,16 @@ class Ticket:
 
     def _plan(self, session: Session) -> None:
         loop = self._intake.loop
-        utterances = loop.scheduler.plan(self._request, self._read, session.device)
-        loop.submit(lambda scheduler: scheduler.begin(session, utterances))
+        planned = Plan(
+            self._request, loop.scheduler.plan(self._request, self._read, session.device)
+        )
+
+        def follow(session: Session) -> None:
+            utterance = planned.next()
+            loop.submit(lambda _: session.follow(utterance))
+
+        more = None if planned.whole else lambda: self._do(follow)
+        loop.submit(lambda scheduler: scheduler.begin(session, planned.first, more))
 
     @property
     def _ids(self) -> ArrivingTokens:
@@ -107,7 +117,7 @@ class Ticket:
     def _hand_over(self, session: Session, ids: list[int]) -> None:
         def push(scheduler: Scheduler) -> None:
             try:
-                scheduler.push(session, ids)
+                session.push(ids)
             except Exception as error:
                 scheduler.fail(session, client_error(error))
 

@@ -176,7 +176,7 @@ class TurnInProgress:
 
     def _count(self, told: int | None) -> int | None:
         """The words that were heard: as the server tells, or else by their times."""
-        if told is not None or not self.word_ends:
+        if told is not None or not self._dialect.tells_words:
             return told
         return sum(end <= self.heard for end in self.word_ends)
 

@@ -34,6 +34,7 @@ NOTHING = Heard()
 class Dialect(ABC):
     """A turn is a text with a name of its own. Messages are JSON; audio may also be bare."""
 
+    tells_words = False  # whether it has times of words
     over_by_cancel = ""  # the type of the event that answers a cancel, where it is always answered
 
     @abstractmethod
@@ -80,6 +81,8 @@ class Dialect(ABC):
 
 
 class Ours(Dialect):
+    tells_words = True
+
     def path(self, voice: str) -> str:
         return "/v1/audio/speech/stream"
 
@@ -164,6 +167,8 @@ class DashScope(Dialect):
 class ElevenLabs(Dialect):
     """A context for each turn."""
 
+    tells_words = True
+
     def path(self, voice: str) -> str:
         asked = f"output_format=pcm_{SAMPLE_RATE}&sync_alignment=true"
         return f"/v1/text-to-speech/{quote(voice, safe='')}/multi-stream-input?{asked}"
@@ -196,6 +201,8 @@ class ElevenLabs(Dialect):
 
 class Cartesia(Dialect):
     """A context for each turn, described anew with each piece."""
+
+    tells_words = True
 
     def __init__(self) -> None:
         self._asked: Event = {}

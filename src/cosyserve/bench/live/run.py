@@ -52,7 +52,7 @@ async def _talk(options: LiveOptions, name: str, advance: Callable[[], None]) ->
     begun, places = time.perf_counter(), asyncio.Semaphore(options.concurrency)
 
     async def converse(number: int) -> Sequence[Turn]:
-        random = Random(f"{options.seed} {name} {number}")
+        random = Random(f"{options.seed} {number}")  # the same in every dialect
         mine = items[number * options.turns : (number + 1) * options.turns]
         dialect = DIALECTS[name]()
         async with places:

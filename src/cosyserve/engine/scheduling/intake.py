@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from cosyserve.choices import MAX_WAITING
-from cosyserve.contracts import SpeechRequest
+from cosyserve.contracts import Mode, SpeechRequest
 from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.scheduling.lm_requests import arriving_tokens
 from cosyserve.engine.scheduling.loop import Loop
@@ -204,8 +204,11 @@ class Ticket:
                     return
                 task = self._tasks.popleft()
             try:
-                with self._intake.turns.turn(self._rank):
+                if self._request.mode is Mode.CONVERT:  # a net listens, and needs no Python
                     task(session)
+                else:
+                    with self._intake.turns.turn(self._rank):
+                        task(session)
             except Exception as error:
                 reason = client_error(error)
                 self._intake.loop.submit(lambda scheduler: scheduler.fail(session, reason))  # noqa: B023

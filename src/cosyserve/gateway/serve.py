@@ -85,7 +85,7 @@ def configure_logging() -> None:
 
 def return_large_blocks() -> None:
     """What large blocks of memory were for goes back to the system with its end. A FLAC encoder has
-    4 MB, and glibc would keep those of many for the next ones, in each thread."""
+    7 MB, and glibc would keep those of many for the next ones, in each thread."""
     with contextlib.suppress(OSError, AttributeError):  # another libc has no such option
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
 

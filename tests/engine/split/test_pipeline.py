@@ -325,9 +325,10 @@ def told(*counts: int) -> list[list[SpeechTokens]]:
     [
         (TEXT, [5, 200], 200, 1, "stop"),
         (TEXT, [5, 6], 6, 1, "early"),
+        (TEXT, [6, 5], 6, 1, "early"),
         (LONG, [400, 30, 400, 400], None, 1, "stop"),
     ],
-    ids=["drawn again", "still short", "a later utterance"],
+    ids=["drawn again", "still short", "even shorter", "a later utterance"],
 )
 def test_an_end_that_comes_too_soon(
     voice: Voice,
@@ -355,6 +356,7 @@ def test_an_end_that_comes_too_soon(
 def test_what_can_not_be_asked_is_refused(engine: SplitEngine, voice: Voice) -> None:
     for request, complaint in (
         (SpeechRequest("...", voice), "nothing to say"),
+        (SpeechRequest(LONG * 8 + "\ud800", voice), "surrogate"),
         (SpeechRequest(iter(["a"]), voice), "text in pieces"),
     ):
         with pytest.raises(InputError, match=complaint):

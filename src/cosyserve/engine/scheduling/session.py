@@ -52,7 +52,18 @@ class Utterance:
         self._generate = generate
         self._initial_state = state
         self._stream = stream
+        self._early: tuple[Generation, Take] | None = None  # the attempt that ended too soon
         self.begin(attempt=0)
+
+    def redraw(self) -> None:
+        """Once more, as it ended too soon."""
+        self._early = self.generation, self.take
+        self.begin(attempt=1)
+
+    def keep_longer(self) -> None:
+        """What was drawn again and ended even sooner was not heard: the first attempt is spoken."""
+        if self._early and len(self.generation.tokens) < len(self._early[0].tokens):
+            self.generation, self.take = self._early
 
     def begin(self, attempt: int) -> None:
         """From the start; nothing is left of earlier attempts."""
@@ -191,8 +202,13 @@ class Session:
         """The LM has come to the end of an utterance; where that is too soon, it begins again."""
         self.passed.drawn = now
         for utterance in self.utterances:
-            if utterance.generation is row and utterance.take.redraws and not utterance.attempt:
-                self.retry(utterance)
+            if utterance.generation is not row:
+                continue
+            if utterance.attempt:
+                utterance.keep_longer()
+            elif utterance.take.redraws:
+                self.retries += 1
+                utterance.redraw()
 
     def retry(self, utterance: Utterance) -> None:
         self.retries += 1

@@ -36,6 +36,7 @@ class TokenStream:
         self.error: Exception | None = None
         self.take = take(self)
         self.task = task
+        self._early: list[int] = []  # of an attempt that ended too soon
         self._updated = asyncio.Event()
 
     async def receive(self, lm: LMBackend, first_audio: asyncio.Event) -> None:
@@ -65,6 +66,8 @@ class TokenStream:
             async for piece in pieces:
                 self.tokens += piece.ids
                 self.finish = piece.finish
+                if self.finish and len(self.tokens) < len(self._early):
+                    self.tokens[:] = self._early  # it ended even sooner
                 if self.take.redraws and not self.attempt:
                     break
                 self._updated.set()
@@ -73,6 +76,7 @@ class TokenStream:
             else:
                 return
             # Nobody has seen an end that comes too soon: there was no pause since.
+            self._early = self.tokens[:]
             self.tokens.clear()
             self.finish, self.attempt = None, self.attempt + 1
         await self._draw(lm, first_audio)

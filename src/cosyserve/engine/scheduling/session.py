@@ -34,6 +34,9 @@ ARRIVING_TOKENS = 1024  # of a text that arrives piece by piece: it must leave r
 class Utterance:
     """A part of the text on its way from the LM to samples."""
 
+    generation: Generation
+    take: Take
+
     def __init__(
         self,
         generate: Callable[[int], Generation],

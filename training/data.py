@@ -40,6 +40,7 @@ ROWS_PER_JOB = 150
 
 # rows per token of each flat array
 PER_TOKEN = {"wave": SAMPLES_PER_TOKEN, "mel": 2, "whisper": 4, "fbank": 4, "f0": 2, "phone": 2}
+ADDED = {"flow_mel": 2}  # by other recipes
 
 Row = dict[str, str]
 
@@ -197,7 +198,7 @@ class Corpus:
 
     def windows(self, name: str, first: Tensor, count: int) -> Tensor:
         """Windows of `count` tokens from tokens `first` [B]: [B, count * rows per token, ...]."""
-        rate = PER_TOKEN.get(name, 1)
+        rate = (PER_TOKEN | ADDED).get(name, 1)
         rows = first[:, None] * rate + torch.arange(count * rate, device=first.device)
         return self[name][rows]
 

@@ -91,14 +91,15 @@ class SpectralLoss(nn.Module):
             filters = torch.from_numpy(slaney_filters(24_000, size, bins, 12_000.0)).float()
             self.register_buffer(f"filters{size}", filters)
 
-    def forward(self, made: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, n] each -> spectra, mel"""
-        spectra = made.new_zeros(())
+    def forward(self, made: Tensor, real: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, n] each, of rows that weigh [B] -> spectra, mel"""
+        spectra, weight = made.new_zeros(()), weight[:, None, None]
         for size, hop in RESOLUTIONS:
             window = self.get_buffer(f"window{size}")
             a, b = (stft(w, size, hop, window).abs().clamp(min=1e-4) for w in (made, real))
-            spectra = spectra + (a.log() - b.log()).abs().mean()
-            spectra = spectra + (a - b).square().sum().sqrt() / b.square().sum().sqrt()
+            spectra = spectra + (weight * (a.log() - b.log()).abs()).mean()
+            far = (weight * (a - b)).square().sum().sqrt()
+            spectra = spectra + far / b.square().sum().sqrt()
         mel = made.new_zeros(())
         for size in (1920, 480):
             window, filters = (
@@ -106,5 +107,6 @@ class SpectralLoss(nn.Module):
                 self.get_buffer(f"filters{size}"),
             )
             a, b = (filters @ stft(w, size, size // 4, window).abs() for w in (made, real))
-            mel = mel + (a.clamp(min=1e-4).log() - b.clamp(min=1e-4).log()).abs().mean()
+            far = (a.clamp(min=1e-4).log() - b.clamp(min=1e-4).log()).abs()
+            mel = mel + (weight * far).mean()
         return spectra / len(RESOLUTIONS), mel

@@ -1,12 +1,16 @@
 """Trains the vocoder: mel frames become samples.
 
 First spectra alone, then also discriminators that look at periods and at spectrograms. A vocoder to
-go on from comes without them: they learn alone first. Knows no flow.
+go on from mostly comes without them: they learn alone first. Where the corpus has been said by a
+flow (`training.flow_mels`), half of the rows are made of its frames: they need not become just
+these samples, but sound like speech. Knows no flow.
 """
 
 from __future__ import annotations
 
 import functools
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -23,10 +27,13 @@ from training.sizes import NANO
 
 WINDOW = 14  # tokens: 0.56 s
 BATCH = 16
-PEAK_RATE = 4e-4
+PEAK_RATE, RESUMED_RATE = 4e-4, 3e-4
 GUESSED_PART = 0.5  # of the rows sound at the pitch that the vocoder hears, as in use
 SPECTRA_PART = 0.12  # of the time without discriminators
-JUDGES_PART = 0.02  # of the time for discriminators alone, before a trained vocoder goes on
+JUDGES_STEPS = 600  # of new discriminators alone, before a trained vocoder goes on
+# How much a row has to come near its samples: one of the flow's frames has another spectrum, and at
+# the pitch that is heard in them another pitch, too.
+FLOW_WEIGHT, IN_USE_WEIGHT = 0.5, 0.1
 
 # Its constants come from the host, which a captured step may not wait for.
 hift._fourier = functools.cache(hift._fourier)
@@ -54,14 +61,24 @@ class Speech:
     def __init__(self, corpus: Corpus, batch: int) -> None:
         self.corpus, self.batch = corpus, batch
         self.window = min(WINDOW, corpus.tokens // 2)
+        self.flow_rows = batch // 2 if (corpus.folder / "flow_mel.npy").exists() else 0
+        if self.flow_rows:
+            self.close = corpus["close"].unfold(0, self.window, 1).all(1).nonzero()[:, 0]
 
     def draw(self) -> tuple[Tensor, Tensor, Tensor]:
-        """mel [B, 80, 2T], wave [B, 960 T], f0 [B, 2T]"""
+        """mel [B, 80, 2T], wave [B, 960 T], f0 [B, 2T]; the last `flow_rows` have the flow's mel"""
         corpus, device = self.corpus, self.corpus.device
         first = torch.randint(0, corpus.tokens - self.window, (self.batch,), device=device)
-        mel = corpus.windows("mel", first, self.window).float().transpose(1, 2)
+        if self.flow_rows:
+            pick = torch.randint(0, len(self.close), (self.flow_rows,), device=device)
+            first = torch.cat((first[: -self.flow_rows], self.close[pick]))
+        mel = corpus.windows("mel", first, self.window)
+        if self.flow_rows:
+            made = corpus.windows("flow_mel", first[-self.flow_rows :], self.window)
+            mel = torch.cat((mel[: -self.flow_rows], made))
         wave = corpus.windows("wave", first, self.window).float() / 32767
-        return mel, wave, corpus.windows("f0", first, self.window).float()
+        f0 = corpus.windows("f0", first, self.window).float()
+        return mel.float().transpose(1, 2), wave, f0
 
 
 def train(
@@ -76,6 +93,9 @@ def train(
 ) -> list[dict[str, float]]:
     device = speech.corpus.device
     model, judges = HiFT(config), Discriminators()
+    known_judges = resume and (out / "discriminators.pt").exists()
+    if known_judges:
+        loop.load_state(judges, out / "discriminators.pt")
     if resume:
         loop.load_state(model, out / "vocoder.pt")
     else:
@@ -94,19 +114,24 @@ def train(
     optimizer = loop.adam(model.parameters(), rate, betas=(0.8, 0.99))
     judging = loop.adam(judges.parameters(), rate, betas=(0.8, 0.99))
 
-    def speak() -> tuple[Tensor, Tensor, Tensor, loop.Losses]:
+    of_flow = torch.arange(speech.batch, device=device) >= speech.batch - speech.flow_rows
+    at_true_pitch = torch.where(of_flow, FLOW_WEIGHT, 1.0)
+    at_heard_pitch = torch.where(of_flow, IN_USE_WEIGHT, 1.0)
+
+    def speak() -> tuple[Tensor, Tensor, Tensor, Tensor, loop.Losses]:
         mel, wave, f0 = speech.draw()
         mel = mel + 0.05 * torch.randn_like(mel)  # the flow's frames are not exact either
         heard = model.f0(mel)
-        pitch = ((heard - f0).abs() / 100).mean()
-        guessed = torch.rand(len(f0), 1, device=device) < GUESSED_PART
-        source = torch.where(guessed, heard.detach(), f0)
+        pitch = (((heard - f0).abs() / 100).mean(1) * ~of_flow).sum() / (~of_flow).sum()
+        guessed = torch.rand(len(f0), device=device) < GUESSED_PART
+        source = torch.where(guessed[:, None], heard.detach(), f0)
+        weight = torch.where(guessed, at_heard_pitch, at_true_pitch)
         noise = torch.randn(*wave.shape, config.harmonics + 1, device=device)
         made = model(mel, model.source(source, noise))
-        spectra, mels = spectral(made, wave)
+        spectra, mels = spectral(made, wave, weight)
         near = spectra + 2 * mels + pitch
         told = {"loss": near.detach(), "mel": mels.detach(), "pitch": pitch.detach()}
-        return made, wave, near, told
+        return made, wave, weight, near, told
 
     def update(loss: Tensor) -> None:
         loss.backward()
@@ -116,7 +141,7 @@ def train(
 
     def spectra_step() -> loop.Losses:
         optimizer.zero_grad(set_to_none=True)
-        _, _, loss, told = speak()
+        _, _, _, loss, told = speak()
         update(loss)
         return told
 
@@ -135,12 +160,12 @@ def train(
         return heard, verdict.detach()
 
     def judges_step() -> loop.Losses:
-        made, wave, _, told = speak()  # with gradients, for one compiled graph serves both steps
+        made, wave, _, _, told = speak()  # with gradients, for one compiled graph serves both steps
         return told | {"judges": judge(wave, made.detach())[1]}
 
     def adversarial_step() -> loop.Losses:
         optimizer.zero_grad(set_to_none=True)
-        made, wave, near, told = speak()
+        made, wave, weight, near, told = speak()
         heard, verdict = judge(wave, made.detach())
         with loop.half_precision(device):
             answers = judges(made)
@@ -148,21 +173,27 @@ def train(
         for maps, own in zip(heard, answers, strict=True):
             fooled = fooled + (1 - own[-1].float()).square().mean()
             for a, b in zip(maps[:-1], own[:-1], strict=True):
-                alike = alike + (a[: len(wave)].detach().float() - b.float()).abs().mean()
+                far = (a[: len(wave)].detach().float() - b.float()).abs()
+                alike = alike + (weight * far.flatten(1).mean(1)).mean()
         update(fooled + 2 * alike + 7 * near)
         return told | {"judges": verdict, "fooled": fooled.detach(), "alike": alike.detach()}
 
     def save() -> None:
         loop.save_state(folded(average.copy), out / "vocoder.pt")
+        loop.save_state(judges, out / "discriminators.pt")
 
-    history: list[dict[str, float]] = []
-    first = ("vocoder_spectra", SPECTRA_PART, spectra_step)
-    if resume:
-        first = ("vocoder_judges", JUDGES_PART, judges_step)
-    for name, share, step in (first, ("vocoder", 1 - first[1], adversarial_step)):
-        count = max(3, int(steps * share))
-        runner = loop.Loop(name, out, rate, PEAK_RATE, seconds * share, count, save)
-        history += runner.run(step)
+    def stage(name: str, seconds: float, steps: int, step: Callable[[], loop.Losses]) -> None:
+        runner = loop.Loop(name, out, rate, peak, seconds, steps, save)
+        history.extend(runner.run(step))
+
+    begun, history = time.monotonic(), list[dict[str, float]]()
+    peak = RESUMED_RATE if resume else PEAK_RATE
+    if not resume:
+        part = max(3, int(steps * SPECTRA_PART))
+        stage("vocoder_spectra", seconds * SPECTRA_PART, part, spectra_step)
+    elif not known_judges:
+        stage("vocoder_judges", seconds, min(steps, JUDGES_STEPS), judges_step)
+    stage("vocoder", seconds - (time.monotonic() - begun), steps, adversarial_step)
     return history
 
 

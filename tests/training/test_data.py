@@ -1,10 +1,10 @@
-"""What the recipes read: labels, pitch, pronunciations; how words are judged."""
+"""What the recipes read: labels, pitch, pronunciations."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from training import data, evaluate, pronounce
+from training import data, pronounce
 from training.pitch import pitch
 
 
@@ -46,23 +46,3 @@ def test_words_sound_as_the_corpus_says_them() -> None:
     rows = [{"voice": "af_toy", "text": "Oh, you!", "phonemes": "ˈO, ju!"}]
     rows += [{"voice": "bf_toy", "text": "you", "phonemes": "juː"}]
     assert pronounce.corpus_words(rows) == {"oh": "ˈO", "you": "ju"}
-
-
-def test_word_errors() -> None:
-    assert evaluate.word_errors("It's two o'clock.", "its 2 o'clock") == (1, 3)
-    assert evaluate.word_errors("a b c", "") == (3, 3)
-    assert evaluate.word_errors("in nineteen oh six", "in 1906") == (0, 4)
-    assert evaluate.word_errors("It is one six eight, eight one.", "It is 168-81.") == (0, 7)
-    assert evaluate.word_error_rate([("a b c", "a b c"), ("d", "1, 1, 1, 1, 1")]) == 0.25
-
-
-def test_numbers_are_compared_as_words() -> None:
-    said = "It costs ninety-two euros and eighty-four cents, on April twenty-seventh."
-    assert evaluate.word_errors(said, "It costs 92 euros and 84 cents on April 27th") == (0, 13)
-    assert evaluate.plain("5,182,766") == evaluate.plain(
-        "five million one hundred and eighty-two thousand seven hundred and sixty-six"
-    )
-    assert evaluate.plain("2.93 kg, $12.50") == [
-        *("two", "point", "nine", "three", "kg"),
-        *("twelve", "dollars", "and", "fifty", "cents"),
-    ]

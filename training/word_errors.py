@@ -18,9 +18,11 @@ def plain(text: str, read: Reading | None = None) -> list[str]:
     """Lower-case words without punctuation, numbers as words (as `read` says, or as counts)."""
     text = text.lower().replace("-", " ").replace("’", "'").replace("%", " percent")
     text = re.sub(r"\b([ap])\.? ?m\b\.?", r"\1m", text).replace("@", " at ")
+    text = re.sub(r"(\d)\.(?=\d\d ?[ap]m\b)", r"\1:", text)
     text = re.sub(r"(\d):0(?=[1-9])", r"\1 oh ", text)
     text = re.sub(r"(?<=\d),(?=\d{3})", "", text)
     text = re.sub(r"\$(\d+)\.(\d\d)", r"\1 dollars and \2 cents", text)
+    text = re.sub(r"\$(\d+\.\d)\b", r"\1 dollars", text)
     text = re.sub(r"\$(\d+)", r"\1 dollars", text)
     text = re.sub(r"(\d+)\.(\d+)", lambda m: f"{m[1]} point {' '.join(m[2])}", text)
     text = re.sub(r"(\d+)(st|nd|rd|th)?", partial(_number, read or _cardinal), text)

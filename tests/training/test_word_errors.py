@@ -21,6 +21,7 @@ from training.word_errors import plain, word_error_rate, word_errors
             13,
         ),
         ("Dr. Hall, at 11:05 p.m.", "Doctor Hall at eleven oh five PM", 0, 7),
+        ("It opens at 8:30 a.m.", "It opens at 8.30am", 0, 6),
         ("Mrs. Hall, at 4 a.m.", "Missus Hall, at 4 AM.", 0, 5),
         ("write to me@home", "Write to me at home.", 0, 5),
     ],
@@ -31,7 +32,7 @@ def test_edits_and_words(said: str, heard: str, errors: int, words: int) -> None
 
 def test_the_nearest_spelling_counts() -> None:
     spellings = ("It costs $3.50.", "It costs three point five dollars.")
-    for heard in ("It costs $3.50", "it costs 3.5 dollars"):
+    for heard in ("It costs $3.50", "it costs 3.5 dollars", "It costs $3.5."):
         assert word_errors(spellings, heard)[0] == 0
     assert word_errors(spellings, "it costs four dollars")[0] == 3
 

@@ -53,8 +53,9 @@ CLIENTS := cartesia:cartesia[websockets]==4.2.0 dashscope:dashscope==2.0.2 litel
 
 test-clients: $(ALL)
 	@for client in $(CLIENTS); do venv=.venv-clients/$${client%%:*}; packages=$$(echo $${client#*:} | tr + ' '); \
-		test -x $$venv/bin/python || { $(PYTHON) -m venv $$venv && \
-		$$venv/bin/pip install --quiet --disable-pip-version-check $$packages; } || \
+		test "$$(cat $$venv/packages 2>/dev/null)" = "$$packages" || { $(PYTHON) -m venv $$venv && \
+		$$venv/bin/pip install --quiet --disable-pip-version-check $$packages && \
+		echo "$$packages" > $$venv/packages; } || \
 		{ echo "$$packages can't be installed: its test is skipped"; rm -rf $$venv; }; done
 	$(BIN)/python -m pytest -rs tests/clients
 

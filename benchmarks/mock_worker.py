@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import socket
 import sys
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from cosyserve.contracts import (
     TOKENS_PER_SECOND,
     AudioChunk,
     EngineStats,
+    FinishReason,
     ModelInfo,
     Voice,
 )
@@ -45,11 +47,15 @@ async def hum(
     due = asyncio.get_running_loop().time() + first
     for index in range(chunks):
         await asyncio.sleep(due - asyncio.get_running_loop().time())
-        finish = "stop" if index == chunks - 1 else None
+        finish: FinishReason | None = "stop" if index == chunks - 1 else None
         chunk = AudioChunk(0.5 * wave, index, index * seconds, tokens, finish, 10)
         link.write(frame(Chunk(number, chunk)))
         await link.drain()
         due += pace * seconds
+
+
+def _forget(humming: dict[int, asyncio.Task[None]], number: int, _: asyncio.Task[None]) -> None:
+    humming.pop(number, None)
 
 
 async def main(fd: int, chunks: int, tokens: int, first: float, pace: float) -> None:
@@ -63,7 +69,7 @@ async def main(fd: int, chunks: int, tokens: int, first: float, pace: float) -> 
             if isinstance(message, Open):
                 task = asyncio.create_task(hum(writer, message.id, chunks, tokens, first, pace))
                 humming[message.id] = task
-                task.add_done_callback(lambda _, number=message.id: humming.pop(number, None))
+                task.add_done_callback(partial(_forget, humming, message.id))
             elif isinstance(message, Cancel) and message.id in humming:
                 humming[message.id].cancel()
 

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -57,7 +58,10 @@ def best(run: Callable[[], object], repeats: int) -> float:
     return min(times)
 
 
-def randomise(module: torch.nn.Module) -> torch.nn.Module:
+Module = TypeVar("Module", bound=torch.nn.Module)
+
+
+def randomise(module: Module) -> Module:
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.02)
     return module.eval().requires_grad_(False)

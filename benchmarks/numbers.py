@@ -1,11 +1,12 @@
-"""Texts full of numbers: what it takes to read them, and what others notice.
+"""Long texts: what it takes to plan them, and what others notice.
 
     python -m benchmarks.numbers [--json FILE]
 
-First 4,096 characters of each kind of number are planned in this process, with nothing cached: what
-the rules know, what only a grammar knows, and both as the tests' corpus draws them. Then 20 such
-texts at once come to the scheduler of a model that only takes its time, and another client waits
-for the first audio of a sentence with numbers: speech costs nothing there, reading all it does.
+First 4,096 characters of each kind are planned in this process as for the small voice, with nothing
+cached: words, marks, Chinese, numbers that the rules know, numbers that only a grammar knows. Then
+20 such texts at once come to the scheduler of a model that only takes its time, and another client
+waits for the first audio of a sentence with numbers: speech costs nothing there, reading all it
+does.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from string import ascii_lowercase
 
 from benchmarks.figures import Figure, run
 from benchmarks.paced_server import TOKENS, PacedLM
-from cosyserve.contracts import SpeechRequest
+from cosyserve.checkpoints.load import SHIPPED, load_model
+from cosyserve.contracts import Sampling, SpeechRequest
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.scheduling.intake import Intake, Ticket
 from cosyserve.engine.scheduling.loop import Loop
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.scheduling.session import Utterance
 from cosyserve.errors import CosyError
-from cosyserve.text import byte_tokenizer, segments
+from cosyserve.text import TextTokenizer, segments
 from cosyserve.text.language import Language
 from cosyserve.text.number_process import NumberProcess
 from cosyserve.text.numbers import Reader, read_numbers
@@ -52,21 +55,48 @@ def odd(draw: Draw) -> str:
     return "".join(draw.choice("0123456789.,:/-a@$%") for _ in range(draw.randint(5, 60)))
 
 
-def words(draw: Draw) -> str:
-    """No number at all, for comparison."""
-    return "seventeen thousand"
+def letters(longest: int) -> Writer:
+    """Words that nobody has seen before."""
+
+    def word(draw: Draw) -> str:
+        return "".join(
+            draw.choice(ascii_lowercase) for _ in range(draw.randint(longest // 4, longest))
+        )
+
+    return word
 
 
+WORDS: dict[str, Writer] = {
+    "the same two words": lambda d: "seventeen thousand",
+    "words of random letters": letters(10),
+    "long words of random letters": letters(64),
+    "marks": lambda d: "a" + d.choice(".?!;:,…-'\"()") * d.randint(1, 3),
+}
 ATTACKS: dict[str, Writer] = {
     "prices": lambda d: f"${d.number(5)}",
     "60-digit numbers": lambda d: d.digits(60),
     "odd strings": odd,
 }
+HAN: dict[str, Writer] = {"words": lambda d: d.any_han() + d.han()}
+
+
+def small_voice() -> TextTokenizer:
+    tokenizer = load_model(SHIPPED).text_tokenizer
+    assert tokenizer
+    return tokenizer
 
 
 def planning() -> list[Figure]:
-    texts = {f"English, {kind}": full_of(write, 1) for kind, write in (ENGLISH | ATTACKS).items()}
-    texts |= {f"Chinese, {kind}": full_of(write, 1, "，") for kind, write in CHINESE.items()}
+    tokenizer = small_voice()
+    assert tokenizer.pronouncer
+    texts = {
+        f"English, {kind}{name}": full_of(write, 1, mark)
+        for kind, write in (WORDS | ENGLISH | ATTACKS).items()
+        for name, mark in {"": ", ", ", in sentences": ". "}.items()
+    }
+    texts |= {
+        f"Chinese, {kind}": full_of(write, 1, "，") for kind, write in (HAN | CHINESE).items()
+    }
     for language in (Language.ENGLISH, Language.CHINESE):
         read_numbers("1+1", language)  # loads its grammar
     figures = []
@@ -78,32 +108,45 @@ def planning() -> list[Figure]:
             return read_numbers(stretch, language)
 
         read_numbers.cache_clear()
+        tokenizer.pronouncer._known.clear()
         began = time.process_time()
-        segments(text, len, read=read)
+        parts = segments(text, tokenizer.length, read=read)
+        tokenizer.encode(next(parts))
+        first, by_grammar = time.process_time() - began, sum(map(len, asked))
+        for part in parts:
+            tokenizer.encode(part)
         took = time.process_time() - began
+        detail = f"{by_grammar} characters by a grammar"
+        figures.append(Figure(f"{name}: first segment in", first, 0.1, "CPU s", detail=detail))
         detail = f"{sum(map(len, asked))} characters by a grammar"
         figures.append(Figure(f"{name}: planned in", took, 1.0, "CPU s", detail=detail))
     return figures
 
 
-def plan(request: SpeechRequest, read: Reader, device: int) -> list[Utterance]:
-    """The text is read as always; what is spoken is as long for all."""
-    assert isinstance(request.text, str)
-    assert segments(request.text, len, read=read)
+class Reading:
+    """Plans as always, for a tokenizer; what is spoken is as long for all."""
 
-    def generate(attempt: int) -> Generation:
-        return Generation(WholeText(CONFIG, [0] * TOKENS, 0), 0, request.sampling, 10_000)
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self._tokenizer = tokenizer
 
-    return [Utterance(generate, Humming("paced"), stream=True)]  # type: ignore[arg-type]
+    def __call__(self, request: SpeechRequest, read: Reader, device: int) -> Iterator[Utterance]:
+        assert isinstance(request.text, str)
+
+        def generate(attempt: int) -> Generation:
+            return Generation(WholeText(CONFIG, [0] * TOKENS, 0), 0, Sampling(), 10_000)
+
+        for part in segments(request.text, self._tokenizer.length, read=read):
+            self._tokenizer.encode(part)
+            yield Utterance(generate, Humming("paced"), stream=True)  # type: ignore[arg-type]
 
 
 @contextmanager
-def desk() -> Iterator[Intake]:
+def desk(tokenizer: TextTokenizer) -> Iterator[Intake]:
     slots = ATTACKERS + 1
-    token2wav = HummingToken2Wav()
+    plan, token2wav = Reading(tokenizer), HummingToken2Wav()
     loop = Loop(Scheduler(PacedLM(slots), [token2wav], plan, slots=slots))  # type: ignore[list-item]
     numbers = NumberProcess()
-    intake = Intake(loop, byte_tokenizer(), numbers)
+    intake = Intake(loop, tokenizer, numbers)
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:
@@ -141,14 +184,17 @@ def beside(intake: Intake, kind: Writer, seed: int) -> float:
 
 def crowding() -> list[Figure]:
     figures = []
-    with desk() as intake:
+    with desk(small_voice()) as intake:
         first_audio(intake)
-        alone = statistics.median(first_audio(intake) for _ in range(ROUNDS))
-        for name, kind in {"words": words, **ATTACKS}.items():
-            found = statistics.median(beside(intake, kind, seed) for seed in range(ROUNDS))
-            seconds = f"{found:.3f} and {alone:.3f} s"
-            what = f"first audio beside 20 × {name} / alone"
-            figures.append(Figure(what, found / alone, 1.5, detail=seconds))
+        for name, kind in (WORDS | ATTACKS).items():
+            alone, found = [], []
+            for seed in range(ROUNDS):
+                alone.append(first_audio(intake))
+                found.append(beside(intake, kind, seed))
+            usual, crowded = statistics.median(alone), statistics.median(found)
+            what = f"first audio beside {ATTACKERS} × {name} / alone"
+            seconds = f"{crowded:.3f} and {usual:.3f} s"
+            figures.append(Figure(what, crowded / usual, 1.5, detail=seconds))
     return figures
 
 

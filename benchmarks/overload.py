@@ -70,7 +70,7 @@ def death(server: Server) -> list[Figure]:
             "POST", f"{server.url}/v1/audio/speech", json=fields, timeout=60
         ) as answer:
             try:
-                for _ in answer.iter_raw():
+                for _chunk in answer.iter_raw():
                     pass
             except httpx.RemoteProtocolError:
                 ends.append(time.perf_counter())

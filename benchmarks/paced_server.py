@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import uvloop
 
-from cosyserve.contracts import Floats, ModelInfo, SpeechRequest
+from cosyserve.contracts import Floats, ModelInfo, Sampling, SpeechRequest
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.in_process import LocalEngine
 from cosyserve.engine.scheduling.intake import Intake
@@ -53,7 +53,7 @@ class PacedToken2Wav(HummingToken2Wav):
 
 def plan(request: SpeechRequest, read: Reader, device: int) -> list[Utterance]:
     def generate(attempt: int) -> Generation:
-        return Generation(WholeText(CONFIG, [0] * TOKENS, 0), 0, request.sampling, 10_000)
+        return Generation(WholeText(CONFIG, [0] * TOKENS, 0), 0, Sampling(), 10_000)
 
     return [Utterance(generate, Humming("paced"), stream=request.stream)]  # type: ignore[arg-type]
 

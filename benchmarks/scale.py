@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from cosyserve.contracts import SAMPLE_RATE, Engine, SpeechRequest
-from cosyserve.deploy.triton_repository import render
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.repository import render
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.engine.workers.pool import WorkerPool

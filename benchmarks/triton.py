@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from cosyserve.contracts import SAMPLE_RATE, Mode, SpeechRequest
-from cosyserve.deploy.triton_repository import render
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.repository import render
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.engine.in_process import LocalEngine
 from cosyserve.engine.tts import load
 from cosyserve.triton import tensors
@@ -65,8 +65,8 @@ async def over_triton(client: TritonClient, request: SpeechRequest) -> Heard:
     options = json.dumps(request_options(request))
     inputs = {"target_text": tensors.text(request.text), "options": tensors.text(options)}
     begun, first, samples = time.perf_counter(), 0.0, 0
-    limits = {"first_seconds": 120.0, "between_seconds": 120.0}
-    async with aclosing(client.stream("cosyvoice2", inputs, **limits)) as answers:
+    stream = client.stream("cosyvoice2", inputs, first_seconds=120.0, between_seconds=120.0)
+    async with aclosing(stream) as answers:
         async for answer in answers:
             first = first or time.perf_counter() - begun
             samples += answer["waveform"].size

@@ -243,7 +243,7 @@ def begins(row: dict[str, str]) -> list[float]:
     """Seconds at which every phoneme begins."""
     frames = [int(duration) for duration in row["durations"].split()]
     edges = np.cumsum([0, *frames])[1:-1] * TEACHER_FRAME - int(row["trim"]) - TEACHER_LATE
-    return (edges / SAMPLE_RATE).tolist()
+    return [float(edge) / SAMPLE_RATE for edge in edges]
 
 
 def english_starts(row: dict[str, str]) -> list[float | None] | None:

@@ -44,7 +44,7 @@ if not torch.cuda.is_available():
 TIERS = {
     "triton": (
         "triton/",
-        "deploy/test_triton_here.py",
+        "deploy/triton/test_here.py",
         "deploy/stages/test_for_real.py",
         "bench/test_triton.py",
         "bench/test_triton_sweep.py",
@@ -55,7 +55,7 @@ TIERS = {
         "models/flow/test_fused_encoder.py",
         "models/flow/test_fused_rotary_dit.py",
         "models/flow/test_fused_unet.py",
-        "engine/compute/test_packed_flow.py",
+        "engine/compute/graphs/test_packed_flow.py",
         "benchmarks/test_compile.py",
         "benchmarks/test_gpu.py",
         "models/vocoder/test_fused.py",

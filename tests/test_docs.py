@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import AudioFormat, encode
+from tests import preloaded
 from tests.backends import llm_server
 from tests.serving import served
 
@@ -50,8 +51,14 @@ def llm_url() -> Iterator[str]:
         yield running.url
 
 
-def environment(home: Path) -> dict[str, str]:
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with preloaded.programs(tmp_path_factory.mktemp("bin")) as folder:
+        yield folder
+
+
+def environment(home: Path, programs: Path) -> dict[str, str]:
+    path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     # One thread: tests share the machine, and threads that wait for each other cost the most.
     one = {"COSYSERVE_THREADS": "1", "OMP_NUM_THREADS": "1"}
     return os.environ | one | {"PATH": path, "COSYSERVE_HOME": str(home / "home"), "PYTHONPATH": ""}
@@ -59,9 +66,9 @@ def environment(home: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize(("language", "code"), BLOCKS)
 def test_the_block_runs(
-    language: str, code: str, workplace: Path, request: pytest.FixtureRequest
+    language: str, code: str, workplace: Path, programs: Path, request: pytest.FixtureRequest
 ) -> None:
-    env = environment(workplace)
+    env = environment(workplace, programs)
     if "localhost:8080" in code and "make " not in code:
         url = request.getfixturevalue("server")
         code = code.replace("http://localhost:8080", url)
@@ -75,7 +82,8 @@ def test_the_block_runs(
     if "cosyserve bench load" in code or "cosyserve bench live" in code:
         env["COSYSERVE_URL"] = request.getfixturevalue("server")
     if language == "python":
-        subprocess.run([sys.executable, "-c", code], cwd=workplace, env=env, check=True)
+        program = programs / "python"
+        subprocess.run([program, "-c", code], cwd=workplace, env=env, check=True)
         return
     assert language == "bash", f"a block of language {language!r} is not run by anybody"
     if "make " in code:  # would run this test again: see that make knows what to do

@@ -11,7 +11,7 @@ from tests.proven import ROOT, SOURCES, digest
 
 CHANGED = [
     "src/cosyserve/models/lm/kernels/draw.py",
-    "src/cosyserve/engine/compute/lm_graphs.py",
+    "src/cosyserve/engine/compute/graphs/lm.py",
     "src/cosyserve/contracts.py",
     "tests/models/lm/test_fused.py",
     "training/flow.py",

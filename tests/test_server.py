@@ -13,8 +13,8 @@ from cosyserve import server
 from cosyserve.backends.llm_server import LLMServer
 from cosyserve.choices import LLMSampling
 from cosyserve.contracts import ModelInfo
-from cosyserve.deploy.triton_here import settings_here
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.here import settings_here
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.errors import InputError
 from cosyserve.gateway.policy import Policy
@@ -111,11 +111,13 @@ def test_half_a_pair_or_more_than_a_pair_is_an_error(
 def test_a_worker_is_told_what_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COSYSERVE_SLOTS", "3")
     monkeypatch.setenv("COSYSERVE_MAX_WAIT_SECONDS", "0.5")
+    monkeypatch.setenv("COSYSERVE_MAX_UNREAD_BYTES", str(2 << 20))
     settings = Settings.read(model="test", dtype="bfloat16", profile="throughput")
     (options,) = worker_options(settings, ())
     assert (options.model, options.dtype, options.profile) == ("test", "bfloat16", "throughput")
     assert (options.slots, options.max_wait) == (3, 0.5)
     assert (options.waiting, options.voice_cache_bytes) == (64, 64 << 20)
+    assert options.max_unread_bytes == 2 << 20
 
 
 URL = "http://localhost:8000/v1"

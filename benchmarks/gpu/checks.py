@@ -11,10 +11,10 @@ import torch
 from benchmarks.gpu.bench import Bench, finished
 from benchmarks.gpu.speech import crowd_of
 from cosyserve.contracts import Sampling
-from cosyserve.engine.compute.device_queue import DeviceQueue
-from cosyserve.engine.compute.flow_graphs import FlowGraphs
-from cosyserve.engine.compute.lm_graphs import TILE
-from cosyserve.engine.compute.packed_flow import PackedFlow
+from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
+from cosyserve.engine.compute.graphs.lm import TILE
+from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
+from cosyserve.engine.compute.graphs.padded_flow import FlowGraphs
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.errors import CosyError
 from cosyserve.models.flow.flow import Flow, FlowPrompt
@@ -119,7 +119,8 @@ def captured_equal(bench: Bench) -> bool:
             [begun], [bench.random_tokens(3, 16)], [False], urgent=True
         ).get()
         said.append(samples)
-    return bool(np.array_equal(*said))
+    captured, plain = said
+    return bool(np.array_equal(captured, plain))
 
 
 @torch.inference_mode()
@@ -168,9 +169,9 @@ def int8_agreement(bench: Bench) -> dict[str, float]:
         rows = []
         for seed in range(count):
             ids = torch.tensor(bench.random_tokens(seed, held), device=bench.device)
-            tiles = torch.tensor([[0, 0], [0, TILE]], device=bench.device)
+            slots, starts = torch.tensor([[0, 0], [0, TILE]], device=bench.device)
             size = torch.tensor([held], device=bench.device)
-            kernels.prompt(ids + config.text_vocab, *tiles, size - 1, cache, 256)
+            kernels.prompt(ids + config.text_vocab, slots, starts, size - 1, cache, 256)
             rows.append(kernels.logits(ids[:1] + config.text_vocab, size, cache, 256))
         found.append(torch.cat(rows))
     wanted, ours = found

@@ -34,13 +34,13 @@ from triton.runtime.driver import driver
 
 from benchmarks.gpu.bench import FAMILIES, FULL
 from cosyserve.choices import KernelChoice
-from cosyserve.engine.compute.device_queue import DeviceQueue
+from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
+from cosyserve.engine.compute.graphs.lm import LMGraphs
+from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
+from cosyserve.engine.compute.graphs.vocoder import VocoderGraphs
 from cosyserve.engine.compute.limits import MAX_POSITIONS
-from cosyserve.engine.compute.lm_graphs import LMGraphs
-from cosyserve.engine.compute.packed_flow import PackedFlow
 from cosyserve.engine.compute.profile import THROUGHPUT
 from cosyserve.engine.compute.token2wav import FRAMES
-from cosyserve.engine.compute.vocoder_graphs import VocoderGraphs
 from cosyserve.models import fused, kernels
 from cosyserve.models.config import (
     EncoderConfig,

@@ -16,8 +16,8 @@ from benchmarks.gpu.bench import Bench, finished
 from benchmarks.gpu.checks import prompt_of
 from benchmarks.gpu.speech import crowd_of
 from cosyserve.contracts import AudioChunk, Floats
-from cosyserve.engine.compute.device_queue import DeviceQueue
-from cosyserve.engine.compute.flow_graphs import FlowGraphs
+from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
+from cosyserve.engine.compute.graphs.padded_flow import FlowGraphs
 from cosyserve.engine.compute.hops import hop_ends
 from cosyserve.engine.compute.queued_audio import Token2WavState
 from cosyserve.engine.compute.token2wav import Token2Wav
@@ -83,7 +83,7 @@ def _streamed_and_whole(bench: Bench) -> list[Floats]:
 
 def _ends(bench: Bench, flow: Flow, tokens: int) -> list[int]:
     """Of a stream's chunks."""
-    ends = []
+    ends: list[int] = []
     for end in hop_ends(len(bench.voice.speech_tokens), flow.grid):
         if end + flow.lookahead >= tokens:
             return [*ends, tokens]

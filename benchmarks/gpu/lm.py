@@ -9,7 +9,7 @@ import torch
 from benchmarks.gpu.bench import PROMPT_POSITIONS, Bench
 from cosyserve.contracts import Sampling
 from cosyserve.engine.compute.generation import Generation, WholeText
-from cosyserve.engine.compute.lm_graphs import PrefillPiece
+from cosyserve.engine.compute.graphs.lm import PrefillPiece
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.models.config import LMConfig
 
@@ -88,7 +88,7 @@ def prefill_110_ms(bench: Bench) -> float:
 
 def transformers_step_ms(bench: Bench) -> dict[str, float]:
     """Qwen2 of the same size with a static cache, its step as one CUDA graph."""
-    from transformers import Qwen2Config, Qwen2Model, StaticCache  # type: ignore[import-not-found]
+    from transformers import Qwen2Config, Qwen2Model, StaticCache
 
     found = {}
     ours: LMConfig = bench.lm.config
@@ -101,7 +101,8 @@ def transformers_step_ms(bench: Bench) -> dict[str, float]:
         vocab_size=32,
     )
     with torch.device(bench.device):
-        model: Any = Qwen2Model(config).to(bench.dtype).eval().requires_grad_(False)
+        model: Any = Qwen2Model(config)
+        model = model.to(bench.dtype).eval().requires_grad_(False)
         head = torch.nn.Linear(ours.hidden, ours.classes).to(bench.dtype).requires_grad_(False)
     for rows in (1, 64):
         cache = StaticCache(config=config, max_cache_len=REACH)

@@ -76,7 +76,9 @@ class Crowd:
                 return Generation(text, request.seed + attempt, Sampling(), self.tokens)
 
             state = token2wav.begin(request.voice, with_prompt=True, seed=0, speed=1.0)
-            return [Utterance(generate, state, stream=request.stream)]
+            utterance = Utterance(generate, state, stream=request.stream)
+            utterance.begin(1)  # of forced length: a first attempt would be drawn once more
+            return [utterance]
 
         self.scheduler = Scheduler(
             runner, [token2wav], plan, slots=slots, max_waiting=10_000, max_wait=1e9
@@ -92,9 +94,7 @@ class Crowd:
 
     def session(self, seed: int, sink: AudioSink, *, stream: bool = True) -> Session:
         request = SpeechRequest("", self.bench.voice, Mode.ZERO_SHOT, seed=seed, stream=stream)
-        session = self.scheduler.open(request, sink)
-        session.attempts = 1  # speech of forced length never comes to its own end
-        return session
+        return self.scheduler.open(request, sink)
 
     def rest(self) -> None:
         while self.scheduler.step():

@@ -14,6 +14,7 @@ LM_FILE = "llm.pt"  # of a CosyVoice folder, unless another is chosen
 MAX_WAITING = 64  # requests
 MAX_WAIT_SECONDS = 1.0
 VOICE_CACHE_BYTES = 64 << 20
+MAX_UNREAD_BYTES = 64 << 20  # of a request's audio: over eleven minutes
 
 PromptForm = Literal["ids", "text", "chat"]  # of an LLM server
 FlowBackend = Literal["ours", "tensorrt", "onnxruntime"]  # what computes the flow's estimator

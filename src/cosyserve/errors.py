@@ -17,6 +17,7 @@ class CosyError(Exception):
         ConsentError        nobody has agreed to a voice
       StoreError            voices can't be read or written now
       OverloadError         no place in the queue
+      SlowReaderError       more audio than may wait for a client
       WorkerError           no process that computes
       LLMServerError        an LLM server that does not speak
 
@@ -77,6 +78,10 @@ class OverloadError(CosyError):
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class SlowReaderError(CosyError):
+    """A client reads its speech so slowly that more of it waits than may."""
 
 
 class WorkerError(CosyError):

@@ -105,6 +105,7 @@ def worker_options(settings: Settings, devices: Sequence[str]) -> list[WorkerOpt
             waiting=settings.waiting,
             max_wait=settings.max_wait_seconds,
             voice_cache_bytes=settings.voice_cache_bytes,
+            max_unread_bytes=settings.max_unread_bytes,
             token2wav_devices=token2wav_devices,
             llm=llm,
         )
@@ -186,7 +187,7 @@ def _address(
     if not triton:
         yield settings.engine
         return
-    from cosyserve.deploy.triton_here import settings_here, triton_here
+    from cosyserve.deploy.triton.here import settings_here, triton_here
 
     devices = [(worker.device, ",".join(worker.token2wav_devices)) for worker in workers]
     with triton_here(settings_here(settings, devices, triton_settings)) as address:

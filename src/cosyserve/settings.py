@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cosyserve.choices import (
     LM_FILE,
+    MAX_UNREAD_BYTES,
     MAX_WAIT_SECONDS,
     MAX_WAITING,
     VOICE_CACHE_BYTES,
@@ -229,6 +230,9 @@ class Settings(BaseSettings):
     max_request_seconds: float = Field(default=600.0, gt=0)
     """The longest time of a request, its client's slowness included; a longer one ends with 408 or
     504."""
+    max_unread_bytes: int = Field(default=MAX_UNREAD_BYTES, ge=1024)
+    """The most audio that waits for the client of a request to read it, 96000 bytes a second; a
+    request of which more waits is ended with 408."""
     shutdown_seconds: float = Field(default=30.0, ge=0)
     """The time that running requests have left after SIGTERM."""
 

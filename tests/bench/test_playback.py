@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosyserve.bench.playback import CHUNK_PAUSE, Arrival, chunk_times, heard_at, worst_underrun
+from cosyserve.bench.playback import (
+    CHUNK_PAUSE,
+    Arrival,
+    chunk_times,
+    heard_at,
+    heard_by,
+    worst_underrun,
+)
 
 gaps = st.floats(0, 5)
 seconds = st.floats(0.001, 5)
@@ -79,3 +86,11 @@ def test_chunks_begin_with_a_pause(stream: list[Arrival]) -> None:
 def test_when_something_is_heard(seconds: float, heard: float) -> None:
     arrivals = [Arrival(0.3, 0.25), Arrival(1.0, 0.25)]  # the second comes too late
     assert heard_at(arrivals, seconds) == pytest.approx(heard)
+
+
+def test_what_was_played_at_a_moment() -> None:
+    arrivals = [Arrival(1.0, 0.5), Arrival(1.1, 0.5), Arrival(3.0, 1.0)]
+    moments = {0.5: 0.0, 1.25: 0.25, 2.0: 1.0, 2.9: 1.0, 3.5: 1.5, 9.0: 2.0}
+    for moment, seconds in moments.items():
+        assert heard_by(arrivals, moment) == pytest.approx(seconds)
+    assert heard_by([], 1.0) == 0.0

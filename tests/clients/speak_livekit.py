@@ -9,6 +9,7 @@ import sys
 
 import aiohttp
 from livekit.agents import tts
+from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT
 from livekit.plugins import cartesia, deepgram, elevenlabs, openai
 
 
@@ -20,14 +21,26 @@ async def seconds(speaker: tts.TTS) -> float:
     return sum(frame.duration for frame in frames)
 
 
+def check_times(words: list[tuple[str, float, float]], text: str) -> None:
+    """Every word once, one after the other."""
+    assert "".join(word for word, _, _ in words).split() == text.split(), words
+    assert all(start <= end for _, start, end in words), words
+    starts = [start for _, start, _ in words]
+    assert starts == sorted(starts), words
+
+
 async def seconds_in_pieces(speaker: tts.TTS) -> float:
     """As long as the speech is, whatever its sample rate."""
+    pieces = ("Hel", "lo ", "there, how ", "are you?")
     async with speaker.stream() as stream:
-        for piece in ("Hel", "lo ", "there."):
+        for piece in pieces:
             stream.push_text(piece)
         stream.end_input()
         frames = [event.frame async for event in stream]
     await speaker.aclose()
+    if speaker.capabilities.aligned_transcript:
+        timed = [word for f in frames for word in f.userdata.get(USERDATA_TIMED_TRANSCRIPT, ())]
+        check_times([(str(w), w.start_time, w.end_time) for w in timed], "".join(pieces))
     assert {frame.sample_rate for frame in frames} == {speaker.sample_rate}
     return sum(frame.duration for frame in frames)
 

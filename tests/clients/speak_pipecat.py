@@ -7,7 +7,7 @@ import asyncio
 import json
 import sys
 
-from pipecat.frames.frames import ErrorFrame, TTSAudioRawFrame, TTSSpeakFrame
+from pipecat.frames.frames import ErrorFrame, TTSAudioRawFrame, TTSSpeakFrame, TTSTextFrame
 from pipecat.services.cartesia.tts import CartesiaTTSService
 from pipecat.services.deepgram.tts import DeepgramTTSService
 from pipecat.services.elevenlabs.tts import ElevenLabsTTSService
@@ -15,11 +15,19 @@ from pipecat.services.openai.tts import OpenAITTSService
 from pipecat.services.tts_service import TTSService
 from pipecat.tests.utils import SleepFrame, run_test
 
+TEXT = "Hello there, how are you?"
+TIMED = (CartesiaTTSService, ElevenLabsTTSService)  # these tell which word is heard when
+
 
 async def seconds(service: TTSService) -> float:
-    frames_to_send = [TTSSpeakFrame("Hello."), SleepFrame(1.0)]
+    frames_to_send = [TTSSpeakFrame(TEXT), SleepFrame(1.0)]
     down, up = await run_test(service, frames_to_send=frames_to_send)
     assert not [frame for frame in (*down, *up) if isinstance(frame, ErrorFrame)]
+    if isinstance(service, TIMED):
+        words = [frame for frame in down if isinstance(frame, TTSTextFrame)]
+        assert [word.text for word in words] == TEXT.split()
+        times = [word.pts for word in words]
+        assert times == sorted(set(times))
     frames = [frame for frame in down if isinstance(frame, TTSAudioRawFrame)]
     assert {frame.sample_rate for frame in frames} == {24_000}
     return sum(len(frame.audio) for frame in frames) / 48_000

@@ -13,8 +13,8 @@ import pytest
 from cosyserve.checkpoints.load import load_folder
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import AudioChunk, Mode, Recording, Sampling, SpeechRequest, Voice
-from cosyserve.engine.compute import flow_graphs, vocoder_graphs
 from cosyserve.engine.compute.generation import Generation, WholeText
+from cosyserve.engine.compute.graphs import padded_flow, vocoder
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.scheduling.lm_requests import Prompt, lm_tasks, prompt
 from cosyserve.engine.speak import speak
@@ -130,8 +130,8 @@ def test_padded_shapes_and_company_change_nothing(
     cosyvoice3: Model, speaker: Voice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a GPU, on static buffers."""
-    monkeypatch.setattr(flow_graphs, "SIZES", (104,))
-    monkeypatch.setattr(vocoder_graphs, "SIZES", (80,))
+    monkeypatch.setattr(padded_flow, "SIZES", (104,))
+    monkeypatch.setattr(vocoder, "SIZES", (80,))
     parts = cosyvoice3.need_token2wav()
     together, alone = Token2Wav(*parts, (2,), static=True), Token2Wav(*parts, static=False)
     together.warm_up()

@@ -20,6 +20,7 @@ from cosyserve.errors import (
     LLMServerError,
     MissingVoiceError,
     OverloadError,
+    SlowReaderError,
     StoreError,
     VoiceError,
     WorkerError,
@@ -44,6 +45,7 @@ def check_envelope(response: httpx.Response, status: int, code: str) -> dict[str
     ("error", "status", "code"),
     [
         (OverloadError("full", 0.2), 429, "overloaded"),
+        (SlowReaderError("too slow"), 408, "slow_reader"),
         (InputError("can't"), 400, "invalid_input"),
         (AudioError("can't"), 400, "invalid_audio"),
         (VoiceError("can't"), 400, "invalid_voice"),

@@ -54,6 +54,9 @@ class TokensNeededError(Exception):
     """The result depends on how many tokens a text has."""
 
 
+SMALL = SegmentLimits(30, 20, 5)
+
+
 def length_without_tokenizer(text: str) -> int:
     """No text has more tokens than bytes; below the shortest segment nothing else matters."""
     if (most := len(text.encode())) > DEFAULT_LIMITS.shortest:
@@ -67,20 +70,20 @@ def _as_written(text: str, language: Language) -> str:
 
 def _normalised(text: str, read: Reader, fixes: Fixes) -> str:
     # The original splits even when only the text is asked for, and fails when splitting fails.
-    segments(text, len, read=read, fixes=fixes)
+    list(segments(text, len, read=read, fixes=fixes))
     return spoken_text(text, read=read, fixes=fixes)
 
 
 def _fields(length: Length, fixes: Fixes) -> dict[str, Callable[[str], Any]]:
     return {
-        "segments_none": lambda t: segments(t, length, read=_as_written, fixes=fixes),
+        "segments_none": lambda t: list(segments(t, length, read=_as_written, fixes=fixes)),
         "normalized_none": lambda t: _normalised(t, _as_written, fixes),
-        "segments_wetext": lambda t: segments(t, length, fixes=fixes),
+        "segments_wetext": lambda t: list(segments(t, length, fixes=fixes)),
         "normalized_wetext": lambda t: _normalised(t, read_numbers, fixes),
-        "split_zh": lambda t: split(t, wide=True, length=len, fixes=fixes),
-        "split_en": lambda t: split(t, wide=False, length=length, fixes=fixes),
-        "split_zh_comma_30_20_5": lambda t: split(
-            t, wide=True, length=len, limits=SegmentLimits(30, 20, 5), at_commas=True, fixes=fixes
+        "split_zh": lambda t: list(split([t], wide=True, length=len, fixes=fixes)),
+        "split_en": lambda t: list(split([t], wide=False, length=length, fixes=fixes)),
+        "split_zh_comma_30_20_5": lambda t: list(
+            split([t], wide=True, length=len, limits=SMALL, at_commas=True, fixes=fixes)
         ),
     }
 

@@ -1,6 +1,10 @@
 import pytest
+from hypothesis import example, given, settings
 
-from cosyserve.text import spoken_text
+from cosyserve.text import normalize, spoken_text
+from cosyserve.text.language import detect
+from cosyserve.text.normalize import spoken_blocks
+from tests.text.arriving.test_gate import TEXT
 
 
 @pytest.mark.parametrize(
@@ -79,3 +83,18 @@ def test_marked_up_text_is_untouched() -> None:
 )
 def test_without_fixes_it_is_the_original(text: str, original: str) -> None:
     assert spoken_text(text, fixes=frozenset()) == original
+
+
+@settings(deadline=None, max_examples=150)
+@given(TEXT)
+@example("好" + "，（，" * 3)
+@example("好U. . S.A. - —— 3.5 2")
+@example("[EH1] 5٣ [AH0] 5 km")
+def test_a_text_is_spoken_alike_in_any_blocks(text: str) -> None:
+    language = detect(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(normalize, "_BLOCK", 1)
+        blocks = list(spoken_blocks(text, language))
+        patch.setattr(normalize, "_BLOCK", 10_000)
+        (whole,) = spoken_blocks(text, language)
+    assert "".join(blocks) == whole

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models
 
 from cosyserve.errors import CheckpointError
-from cosyserve.text import Pronouncer, TextTokenizer
+from cosyserve.text import Pronouncer, TextTokenizer, pronouncer
 from cosyserve.text.piece_tokenizer import PieceTokenizer
 from cosyserve.text.pronouncer import LETTERS, SOUNDS_PER_LETTER
 
@@ -180,3 +180,22 @@ def test_a_broken_file_is_named(reader: Pronouncer, tmp_path: Path) -> None:
     fewer.save(file)
     with pytest.raises(CheckpointError, match="not the weights of a pronouncer"):
         Pronouncer.load(file)
+
+
+WORDS = st.lists(st.text("abcdefghijklmnopqrstuvwxyz'", min_size=1, max_size=70), max_size=40)
+
+
+@settings(deadline=None, max_examples=30)
+@given(WORDS)
+def test_a_word_sounds_the_same_in_any_company(words: list[str]) -> None:
+    reader = random_pronouncer()
+    together = reader._read(words)
+    assert together == {word: random_pronouncer()._read([word])[word] for word in words}
+
+
+def test_words_that_were_not_used_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pronouncer, "CACHED_WORDS", 3)
+    reader = random_pronouncer()
+    for text in ("one two three", "one", "four five"):
+        reader(text)
+    assert set(reader._known) == {"one", "four", "five"}

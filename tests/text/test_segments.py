@@ -6,22 +6,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.text import segments
+from cosyserve.text.language import Language
 
 
 @pytest.mark.parametrize("text", ["", "   ", "。。。", "! ! !", "🎉", '"”', "\u200d"])
 def test_nothing_to_say(text: str) -> None:
-    assert segments(text, len) == []
+    assert list(segments(text, len)) == []
 
 
 def test_marked_up_text_passes_untouched() -> None:
     text = "说3句<|endofprompt|>今天 39.80 元"
-    assert segments(text, len) == [text]
-    assert segments("3个", len, normalize=False) == ["3个"]
+    assert list(segments(text, len)) == [text]
+    assert list(segments("3个", len, normalize=False)) == ["3个"]
 
 
 def test_normalises_and_splits() -> None:
-    assert segments("我有3个苹果", len) == ["我有三个苹果。"]
-    assert segments("I have 3 apples", len) == ["I have three apples."]
+    assert list(segments("我有3个苹果", len)) == ["我有三个苹果。"]
+    assert list(segments("I have 3 apples", len)) == ["I have three apples."]
 
 
 @settings(deadline=None, max_examples=60)
@@ -45,3 +46,22 @@ def test_importing_is_light() -> None:
         "import sys, cosyserve.text; sys.exit(any(m in sys.modules for m in ('wetext', 'torch')))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "mark"), [("1-2/3x4", ". "), ("1-2/3x4", ", "), ("3-2=1的3/4/5", "，")]
+)
+def test_numbers_are_read_when_their_segment_is_asked_for(number: str, mark: str) -> None:
+    """Of those that only a grammar knows."""
+    read: list[str] = []
+
+    def reader(stretch: str, language: Language) -> str:
+        read.append(stretch)
+        return "many words " * 11 + "more"
+
+    text = mark.join(f"{number}{at}" for at in range(100, 150))
+    parts = segments(text, len, read=reader)
+    next(parts)
+    first = len(read)
+    list(parts)
+    assert 0 < first <= len(read) / 2

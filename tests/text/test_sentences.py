@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from cosyserve.text.sentences import sentences, sentences_async
+from cosyserve.text.sentences import SentenceBuffer, sentences, sentences_async
 
 CASES: list[tuple[str, Sequence[str]]] = [
     ("", []),
@@ -48,6 +48,27 @@ def test_sentences_do_not_depend_on_the_pieces(
     cut = (text[place : place + step] for place in range(0, len(text), step))
     assert list(sentences(cut)) == expected
     assert "".join(collected) in ("", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Well, it rains; still, we go. Yes", ["Well, it rains;", " still, we go.", " Yes"]),
+        ("On May 5, 2026, it cost 1,000 dollars", ["On May 5, 2026,", " it cost 1,000 dollars"]),
+        ("See https://a.example/b: it is there", ["See https://a.example/b:", " it is there"]),
+        ("At 15:30, or later, they left", ["At 15:30, or later,", " they left"]),
+        (
+            "今天天气很好我们去公园，好的，那就走吧，明天再说。",
+            ["今天天气很好我们去公园，", "好的，那就走吧，明天再说。"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_clauses(text: str, expected: Sequence[str], step: int) -> None:
+    buffer = SentenceBuffer("clause")
+    pieces = (text[place : place + step] for place in range(0, len(text), step))
+    whole = [clause for piece in pieces for clause in buffer.push(piece)]
+    assert whole + list(buffer.flush()) == expected
 
 
 def test_a_sentence_does_not_wait_for_the_next_to_end() -> None:

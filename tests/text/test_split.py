@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,33 +13,38 @@ TEXT = st.text(
 SMALL = SegmentLimits(10, 5, 3)
 
 
+def whole(text: str, wide: bool, **options: Any) -> list[str]:
+    """The segments of a text that comes at once."""
+    return list(split([text], wide=wide, length=len, **options))
+
+
 def sentences(text: str, wide: bool) -> list[str]:
     fixes = ALL_FIXES - {Fix.LONG_PIECES}
-    return split(text, wide=wide, length=len, limits=SegmentLimits(1, 0, 0), fixes=fixes)
+    return whole(text, wide, limits=SegmentLimits(1, 0, 0), fixes=fixes)
 
 
 @given(TEXT, st.booleans(), st.booleans())
 def test_loses_nothing_and_adds_at_most_a_full_stop(text: str, wide: bool, commas: bool) -> None:
-    joined = "".join(split(text, wide=wide, length=len, limits=SMALL, at_commas=commas))
+    joined = "".join(whole(text, wide=wide, limits=SMALL, at_commas=commas))
     assert joined in (text, text + ("。" if wide else ".")) or not text.strip()
 
 
 @given(TEXT, st.booleans())
 def test_segments_are_bounded(text: str, wide: bool) -> None:
     longest = 2 * SMALL.longest + SMALL.shortest + SMALL.merge
-    assert all(len(s) <= longest for s in split(text, wide=wide, length=len, limits=SMALL))
+    assert all(len(s) <= longest for s in whole(text, wide=wide, limits=SMALL))
 
 
 @pytest.mark.parametrize("text", ["他" * 5000, "好，" * 3000, "word " * 3000])
 def test_a_text_without_an_end_is_cut(text: str) -> None:
-    parts = split(text, wide=True, length=len)
+    parts = whole(text, wide=True)
     assert max(map(len, parts)) <= 2 * DEFAULT_LIMITS.longest
     assert "".join(parts) == text + "。"
 
 
 def test_cuts_long_pieces_at_commas_then_blanks() -> None:
-    assert all(p.endswith(("，", "。")) for p in split("好，" * 200, wide=True, length=len))
-    words = split("word " * 99 + "word", wide=False, length=len)
+    assert all(p.endswith(("，", "。")) for p in whole("好，" * 200, wide=True))
+    words = whole("word " * 99 + "word", wide=False)
     assert all(part.split()[0].startswith("word") for part in words)
 
 
@@ -53,12 +60,32 @@ def test_a_run_of_marks_stays_with_its_sentence() -> None:
 
 
 def test_packs_and_merges_the_last() -> None:
-    parts = split("短。" * 41, wide=True, length=len)
+    parts = whole("短。" * 41, wide=True)
     assert parts == ["短。" * 41]
-    assert [len(p) for p in split("短。" * 50, wide=True, length=len)] == [80, 20]
+    assert [len(p) for p in whole("短。" * 50, wide=True)] == [80, 20]
 
 
 def test_without_fixes_it_fails_as_the_original_did() -> None:
     for text in ("", "。”好"):
         with pytest.raises(IndexError):
-            split(text, wide=True, length=len, fixes=frozenset())
+            whole(text, wide=True, fixes=frozenset())
+
+
+@given(TEXT, st.booleans(), st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_how_the_text_comes_makes_no_difference(text: str, wide: bool, sizes: list[int]) -> None:
+    blocks, at = [], 0
+    while at < len(text):
+        blocks.append(text[at : at + sizes[len(blocks) % len(sizes)]])
+        at += len(blocks[-1])
+    for limits in (SMALL, SegmentLimits(1, 0, 0)):
+        found = list(split(blocks, wide=wide, length=len, limits=limits))
+        assert found == whole(text, wide, limits=limits)
+
+
+@pytest.mark.parametrize("mark", ["。", "，", ""])
+def test_no_more_of_the_text_is_asked_for_than_a_segment_needs(mark: str) -> None:
+    """With sentences, without an end to them, and without any mark."""
+    blocks = iter(["好" * 9 + mark] * 200)
+    segments = split(blocks, wide=True, length=len)
+    next(segments)
+    assert len(list(blocks)) > 140

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.deploy.triton_repository import render
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.repository import render
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.triton.process import Ports, TritonProcess
 
 METRIC = re.compile(r'^(\w+)\{model="(\w+)"[^}]*\} (\S+)$', re.MULTILINE)

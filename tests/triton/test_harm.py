@@ -15,8 +15,8 @@ import pytest
 from cosyserve.checkpoints.model import Model
 from cosyserve.checkpoints.prepare import prepare
 from cosyserve.contracts import Floats, Recording, SpeechRequest
-from cosyserve.deploy.triton_repository import render
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.repository import render
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.speak import speak
 from cosyserve.engine.tts import load

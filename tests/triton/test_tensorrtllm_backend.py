@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from cosyserve.contracts import SAMPLES_PER_TOKEN, Floats, SpeechRequest, Voice
-from cosyserve.deploy.triton_check import check
-from cosyserve.deploy.triton_repository import render
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.check import check
+from cosyserve.deploy.triton.repository import render
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import CosyError
 from cosyserve.triton.engine import TritonEngine
 from cosyserve.triton.process import Ports, TritonProcess, _command

@@ -38,6 +38,16 @@ def worst_underrun(arrivals: Sequence[Arrival]) -> float:
     return worst
 
 
+def heard_by(arrivals: Sequence[Arrival], moment: float) -> float:
+    """The seconds of audio that such a player has played at a moment."""
+    heard, silent_from = 0.0, 0.0
+    for at, seconds in arrivals:
+        begins = max(silent_from, at)
+        heard += min(max(0.0, moment - begins), seconds)
+        silent_from = begins + seconds
+    return heard
+
+
 def heard_at(arrivals: Sequence[Arrival], seconds: float) -> float:
     """When such a player plays what comes after so many seconds of audio."""
     ahead, silent_from = seconds, 0.0

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from cosyserve.deploy.engine_build import RECORD
+from cosyserve.deploy.engine.build import RECORD
 from cosyserve.deploy.nvidia_smi import nvidia_smi
 from cosyserve.doctor import troubles
 from cosyserve.doctor.finding import Finding

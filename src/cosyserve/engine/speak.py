@@ -39,9 +39,9 @@ def _speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
                 assert text is not None, "a session that can't go on"
                 piece = next(text, None)
                 if piece is None:
-                    scheduler.end(session)
+                    session.end()
                 else:
-                    scheduler.push(session, piece)
+                    session.push(piece)
             for item in items:
                 if isinstance(item, CosyError):
                     raise item

@@ -23,7 +23,7 @@ from cosyserve.contracts import (
 from cosyserve.engine.compute.playback import Playback
 from cosyserve.errors import InputError, OverloadError
 from cosyserve.text.pronunciation.ssml import is_ssml, read_ssml
-from cosyserve.text.sentences import sentences, sentences_async
+from cosyserve.text.sentences import Split, sentences, sentences_async
 
 Speak = Callable[[SpeechRequest], AsyncGenerator[AudioChunk, None]]
 NOTHING = np.zeros(0, np.float32)
@@ -132,7 +132,7 @@ def opened(
     does not take that."""
     if isinstance(request.text, str):
         return _by_part_async(request, speak) if is_ssml(request.text) else speak(request)
-    return speak(request) if takes_pieces else _by_sentence_async(request, speak)
+    return speak(request) if takes_pieces else by_sentence_async(request, speak)
 
 
 async def _by_part_async(request: SpeechRequest, speak: Speak) -> AsyncGenerator[AudioChunk, None]:
@@ -148,13 +148,14 @@ async def _by_part_async(request: SpeechRequest, speak: Speak) -> AsyncGenerator
     yield speech.last()
 
 
-async def _by_sentence_async(
-    request: SpeechRequest, speak: Speak
+async def by_sentence_async(
+    request: SpeechRequest, speak: Speak, split: Split = "sentence"
 ) -> AsyncGenerator[AudioChunk, None]:
+    """The speech of a text in pieces, one request a sentence or a clause."""
     if not isinstance(request.text, AsyncIterator):
         raise InputError("text in pieces must be an asynchronous iterator")
     speech = ConcatenatedChunks(request)
-    async with aclosing(sentences_async(request.text)) as texts:
+    async with aclosing(sentences_async(request.text, split)) as texts:
         async for sentence in texts:
             seconds = QUEUE_SECONDS if speech.started else 0.0
             following = _with_retries(speak, speech.next_request(sentence), seconds)

@@ -24,6 +24,7 @@ from cosyserve.errors import (
     LLMServerError,
     MissingVoiceError,
     OverloadError,
+    SlowReaderError,
     StoreError,
     VoiceError,
     WorkerError,
@@ -97,6 +98,8 @@ def as_refusal(error: Exception) -> Refusal:
         case OverloadError():
             headers = retry_after(error.retry_after)
             return Refusal(429, str(error), "overloaded", headers=headers)
+        case SlowReaderError():
+            return Refusal(408, str(error), "slow_reader")
         case InputError():
             return Refusal(400, str(error), "invalid_input")
         case AudioError():

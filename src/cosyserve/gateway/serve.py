@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import logging
 import signal
 import socket
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 CLOSED = Doors()
 PLAIN = Transport()
 STRAGGLER_SECONDS = 1  # for connections that are still open once the time to finish is over
+M_MMAP_THRESHOLD, LARGE_BLOCK = -3, 1 << 20  # an option of glibc's mallopt; bytes
 
 
 async def serve(
@@ -54,6 +57,7 @@ async def serve(
 ) -> None:
     """Serves until SIGTERM or SIGINT, then lets running requests finish and closes the engine."""
     configure_logging()
+    return_large_blocks()
     keys = keys or KeyRing()
     try:
         with ExitStack() as stack:
@@ -77,6 +81,13 @@ def configure_logging() -> None:
     """What the server has to say goes to standard error, a line each."""
     logging.basicConfig(format="%(message)s")
     logging.getLogger("cosyserve").setLevel(logging.INFO)
+
+
+def return_large_blocks() -> None:
+    """What large blocks of memory were for goes back to the system with its end. A FLAC encoder has
+    7 MB, and glibc would keep those of many for the next ones, in each thread."""
+    with contextlib.suppress(OSError, AttributeError):  # another libc has no such option
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
 
 
 class Server(uvicorn.Server):

@@ -6,6 +6,7 @@ Chinese and English only; other languages pass as they are.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
 from cosyserve.text.language import Language, detect
@@ -24,6 +25,10 @@ _VERSION_DOT = re.compile(r"(?<=[零一二三四五六七八九十百千])\.(?=[
 _STRESS = 0xE000  # private characters, which nobody reads as digits
 _HIDDEN_STRESS = re.compile("[\ue000-\ue002]")
 _LAST_COMMAS = re.compile(r"[，,、]+$")
+_BLOCK = 80  # characters that are read at once, at least
+# What becomes of these depends on what follows, or stands before them.
+_BOUND_RIGHT = re.compile(r"[\s.\-—，,、（）【】`]")
+_BOUND_LEFT = re.compile(r"[\s.\-—]")
 
 
 def is_marked_up(text: str) -> bool:
@@ -46,8 +51,20 @@ def spoken_form(
     fixes: Fixes = ALL_FIXES,
 ) -> str:
     """The text as it is spoken. `read` turns the numbers of a stretch of text into words."""
-    words = spoken_part(text.strip(), language, read=read, fixes=fixes)
-    return spoken_end(words) if language is Language.CHINESE else words
+    return "".join(spoken_blocks(text, language, read=read, fixes=fixes))
+
+
+def spoken_blocks(
+    text: str,
+    language: Language,
+    *,
+    read: Reader = read_numbers,
+    fixes: Fixes = ALL_FIXES,
+) -> Iterator[str]:
+    """The text as it is spoken, in blocks: the numbers of one are read when it is asked for."""
+    for block in _blocks(text.strip(), language, read, fixes):
+        # No block but the last ends with a comma.
+        yield spoken_end(block) if language is Language.CHINESE else block
 
 
 def spoken_part(
@@ -59,15 +76,43 @@ def spoken_part(
     allowance: Allowance | None = None,
 ) -> str:
     """A part of a text as it is spoken, if nothing around it belongs to its numbers."""
-    if Fix.SOUNDS in fixes and STRESSED.search(text):
-        hidden = STRESSED.sub(lambda sound: f"[{sound[1]}{chr(_STRESS + int(sound[2]))}]", text)
-        words = spoken_part(hidden, language, read=read, fixes=fixes, allowance=allowance)
+    return "".join(_blocks(text, language, read, fixes, allowance))
+
+
+def _blocks(
+    text: str,
+    language: Language,
+    read: Reader,
+    fixes: Fixes,
+    allowance: Allowance | None = None,
+) -> Iterator[str]:
+    if language not in (Language.ENGLISH, Language.CHINESE):
+        yield text
+        return
+    stressed = Fix.SOUNDS in fixes and STRESSED.search(text) is not None
+    if stressed:
+        text = STRESSED.sub(lambda sound: f"[{sound[1]}{chr(_STRESS + int(sound[2]))}]", text)
+
+    def spoken(block: str) -> str:
+        words = (spell_digits if language is Language.ENGLISH else chinese_marks)(block, fixes)
+        if not stressed:
+            return words
         return _HIDDEN_STRESS.sub(lambda stress: str(ord(stress[0]) - _STRESS), words)
+
+    held = ""
+    for stretch in filter(None, read_aloud(text, language, read, fixes, allowance)):
+        if len(held) >= _BLOCK and _apart(held[-1], stretch[0], language):
+            yield spoken(held)
+            held = ""
+        held += stretch
+    yield spoken(held)
+
+
+def _apart(last: str, first: str, language: Language) -> bool:
+    """Whether two blocks, one of which ends as the other begins, are spoken each for itself."""
     if language is Language.ENGLISH:
-        return spell_digits(read_aloud(text, language, read, fixes, allowance), fixes)
-    if language is Language.CHINESE:
-        return chinese_marks(read_aloud(text, language, read, fixes, allowance), fixes)
-    return text
+        return not (last.isdigit() and first.isdigit())
+    return not (_BOUND_RIGHT.match(last) or _BOUND_LEFT.match(first))
 
 
 def spoken_end(text: str) -> str:

@@ -7,6 +7,7 @@ who speak. Run as a module, this file is the process.
 from __future__ import annotations
 
 import json
+import os
 import select
 import subprocess
 import sys
@@ -126,4 +127,5 @@ def serve_requests(requests: IO[str], replies: IO[str]) -> None:
 
 
 if __name__ == "__main__":
+    os.nice(5)  # where the processor is short, speech that is under way goes first
     serve_requests(sys.stdin, sys.stdout)

@@ -7,7 +7,7 @@ No other module imports wetext.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from typing import Any
 
@@ -81,36 +81,43 @@ def read_aloud(
     read: Reader,
     fixes: Fixes = ALL_FIXES,
     allowance: Allowance | None = None,
-) -> str:
-    """The text with its numbers read by rules, or by `read` in stretches that it can read.
+) -> Iterator[str]:
+    """The text with its numbers read by rules, or by `read` in stretches that it can read: one
+    stretch after another, each when it is asked for.
 
     A text in several parts has one allowance for all of them.
     """
     text = rewrite_source(text, language, fixes)
     if Fix.NUMBERS_ONLY not in fixes:
         words = rewrite_words(read(text, language), language, fixes)
-        return restore_hyphens(words, fixes)
+        yield restore_hyphens(words, fixes)
+        return
     english = language is Language.ENGLISH
     rule = (read_english if english else read_chinese) if fixes == ALL_FIXES else _no_rule
     allowed = allowance or Allowance(GRAMMAR_CHARACTERS[language])
 
-    def spoken(stretch: re.Match[str]) -> str:
-        written = stretch[0].strip()
+    def spoken(stretch: str) -> str:
+        written = stretch.strip()
         if not _DIGIT.search(written):
-            return stretch[0]
+            return stretch
         if english and (len(written) > _LONGEST_EXPRESSION or _SMALL_NUMBER.fullmatch(written)):
-            return stretch[0]
+            return stretch
         words = rule(written)
         if words is None:
             if not allowed.covers(written):
-                return stretch[0] if english else spell_chinese(stretch[0])
+                return stretch if english else spell_chinese(stretch)
             try:
                 words = rewrite_words(read(written, language), language, fixes)
             except AssertionError:  # the grammar has no path through the stretch
-                return stretch[0]
-        return stretch[0].replace(written, words, 1)
+                return stretch
+        return stretch.replace(written, words, 1)
 
-    return restore_hyphens((_EXPRESSION if english else _CLAUSE).sub(spoken, text), fixes)
+    end = 0
+    for match in (_EXPRESSION if english else _CLAUSE).finditer(text):
+        yield restore_hyphens(text[end : match.start()], fixes)
+        yield restore_hyphens(spoken(match[0]), fixes)
+        end = match.end()
+    yield restore_hyphens(text[end:], fixes)
 
 
 class Allowance:

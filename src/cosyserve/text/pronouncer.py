@@ -7,8 +7,9 @@ The net sees the letters of one word at a time; every letter may sound as up to 
 from __future__ import annotations
 
 import re
+import threading
 import unicodedata
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ SOUNDS_PER_LETTER = 3
 PAUSES = ",.!?;:"
 MAX_LETTERS = 64  # of a word; the rest is not read
 CACHED_WORDS = 20_000
+WORDS_AT_ONCE = 32  # through the net: few are as slow as one, more need more memory
 SCALE = ".scale"
 _WORD = re.compile(
     rf"({SPECIAL.pattern})|((?:{ENGLISH_SOUNDS.pattern})+)|([A-Za-z]+(?:'[A-Za-z]+)*)"
@@ -52,7 +54,8 @@ class Pronouncer:
         self.tensors = tensors
         self.sounds = sounds
         self._blocks = sum(key.startswith("blocks.") for key in tensors) // 6
-        self._word = lru_cache(CACHED_WORDS)(self._phonemes)
+        self._known: dict[str, str] = {}  # phonemes of words, the next to be forgotten first
+        self._knowing = threading.Lock()
 
     @classmethod
     def load(cls, file: Path) -> Pronouncer:
@@ -73,38 +76,65 @@ class Pronouncer:
     def __call__(self, text: str) -> str:
         """The text's phonemes, pauses and special tokens; what is no English is left out."""
         plain = unicodedata.normalize("NFKD", text).replace("’", "'").replace("—", ",")
+        found = _WORD.findall(expand_abbreviations(_without_marks(plain)))
+        read = self._read({word.lower() for _, _, word, _, _ in found if word})
         phonemes = ""
-        for special, sounds, word, pauses, space in _WORD.findall(
-            expand_abbreviations(_without_marks(plain))
-        ):
+        for special, sounds, word, pauses, space in found:
             if word or sounds:
                 gap = " " if phonemes and phonemes[-1] not in " >]" else ""
-                phonemes += gap + (self._word(word.lower()) if word else _of_arpabet(sounds))
+                phonemes += gap + (read[word.lower()] if word else _of_arpabet(sounds))
             elif pauses:
                 phonemes = phonemes.rstrip() + pauses[0]
             else:
                 phonemes += special or (space and " ")
         return re.sub(r" +", " ", phonemes).rstrip()
 
-    def _phonemes(self, word: str) -> str:
-        ids = [LETTERS.index(letter) for letter in f"#{word[:MAX_LETTERS]}#"]
-        best = self.logits(np.array(ids)).argmax(-1)
-        return "".join(
-            self.sounds[sound]
-            for sound, before in zip(best, [0, *best[:-1]], strict=True)
-            if sound and sound != before
-        )
+    def _read(self, words: Iterable[str]) -> dict[str, str]:
+        """The phonemes of each word; those of the last ones are kept."""
+        with self._knowing:
+            read = {word: self._known.pop(word, None) for word in words}
+            self._known |= {word: said for word, said in read.items() if said is not None}
+        unknown = sorted(word for word, said in read.items() if said is None)
+        new: dict[str, str] = {}
+        for start in range(0, len(unknown), WORDS_AT_ONCE):
+            some = unknown[start : start + WORDS_AT_ONCE]
+            new |= zip(some, self._phonemes(some), strict=True)
+        with self._knowing:
+            self._known |= new
+            while len(self._known) > CACHED_WORDS:
+                del self._known[next(iter(self._known))]
+        return {word: new[word] if said is None else said for word, said in read.items()}
 
-    def logits(self, letters: npt.NDArray[np.int64]) -> Floats:
-        """letters [L] -> [L * SOUNDS_PER_LETTER, sounds]"""
+    def _phonemes(self, words: Sequence[str]) -> list[str]:
+        letters = [
+            [LETTERS.index(letter) for letter in f"#{word[:MAX_LETTERS]}#"] for word in words
+        ]
+        return [
+            "".join(
+                self.sounds[sound]
+                for sound, before in zip(best, [0, *best[:-1]], strict=True)
+                if sound and sound != before
+            )
+            for best in (logits.argmax(-1) for logits in self.logits(letters))
+        ]
+
+    def logits(self, words: Sequence[Sequence[int]]) -> list[Floats]:
+        """Letters of each word -> [letters * SOUNDS_PER_LETTER, sounds] of each."""
         get = self.tensors.__getitem__
-        x = get("letters.weight")[letters]
+        width = get("blocks.0.conv.weight").shape[2]
+        gap = width // 2  # rows between two words, which are 0 to both of them
+        starts = gap + np.cumsum([0, *(len(word) + gap for word in words)])
+        rows = np.zeros(starts[-1], np.int64)
+        inside = np.zeros((len(rows), 1), np.float32)
+        for start, word in zip(starts[:-1], words, strict=True):
+            rows[start : start + len(word)] = word
+            inside[start : start + len(word)] = 1.0
+        x = get("letters.weight")[rows]
         for i in range(self._blocks):
             name = f"blocks.{i}."
-            y = _layer_norm(x, get(name + "norm.weight"), get(name + "norm.bias"))
+            y = _layer_norm(x, get(name + "norm.weight"), get(name + "norm.bias")) * inside
             kernel = get(name + "conv.weight")  # [out, in, width]
-            width = kernel.shape[2]
-            padded = np.pad(y, ((width // 2, width // 2), (0, 0)))
+            padded = np.pad(y, ((gap, gap), (0, 0)))
             seen = np.stack([padded[k : k + len(x)] for k in range(width)], axis=2)
             y = seen.reshape(len(x), -1) @ kernel.reshape(len(kernel), -1).T + get(
                 name + "conv.bias"
@@ -112,7 +142,10 @@ class Pronouncer:
             x = x + _gelu(y) @ get(name + "out.weight").T + get(name + "out.bias")
         y = _layer_norm(x, get("norm.weight"), get("norm.bias"))
         logits: Floats = y @ get("head.weight").T + get("head.bias")
-        return logits.reshape(len(letters) * SOUNDS_PER_LETTER, -1)
+        return [
+            logits[start : start + len(word)].reshape(len(word) * SOUNDS_PER_LETTER, -1)
+            for start, word in zip(starts[:-1], words, strict=True)
+        ]
 
 
 def _of_arpabet(sounds: str) -> str:
@@ -163,5 +196,5 @@ def _layer_norm(x: Floats, weight: Floats, bias: Floats) -> Floats:
 
 
 def _gelu(x: Floats) -> Floats:
-    y: Floats = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    y: Floats = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x * x * x)))
     return y

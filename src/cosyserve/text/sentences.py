@@ -1,28 +1,35 @@
-"""Sentences of a text that arrives piece by piece, each as soon as it is whole."""
+"""Sentences, or clauses, of a text that arrives piece by piece, each as soon as it is whole."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from typing import Literal
 
 from cosyserve.text.arriving.english import in_number
 from cosyserve.text.split import ends_in_abbreviation, speakable
 
-MIN_CHARACTERS = 20  # a shorter sentence waits for the next
+Split = Literal["sentence", "clause"]
+
+MIN_CHARACTERS = {"sentence": 20, "clause": 10}  # what is shorter waits for the next
 CLOSERS = r"[\"'”’」』）)】》]*"
-END = re.compile(rf"[.!?…]+{CLOSERS}(?=\s)|[。！？]+{CLOSERS}|\n")
+END = {
+    "sentence": re.compile(rf"[.!?…]+{CLOSERS}(?=\s)|[。！？]+{CLOSERS}|\n"),
+    "clause": re.compile(rf"[.!?…,;:]+{CLOSERS}(?=\s)|[。！？，、；：]+{CLOSERS}|\n"),
+}
 
 
 class SentenceBuffer:
-    """Holds the text that has arrived and is no whole sentence yet."""
+    """Holds the text that has arrived and is no whole sentence, or clause, yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, split: Split = "sentence") -> None:
+        self._split = split
         self._rest = ""
 
     def push(self, piece: str) -> Iterator[str]:
         """Adds a piece -> the sentences that are whole now."""
         self._rest += piece
-        while end := _end(self._rest):
+        while end := _end(self._rest, self._split):
             sentence, self._rest = self._rest[:end], self._rest[end:]
             yield sentence
 
@@ -41,9 +48,11 @@ def sentences(pieces: Iterator[str]) -> Iterator[str]:
     yield from buffer.flush()
 
 
-async def sentences_async(pieces: AsyncIterator[str]) -> AsyncGenerator[str, None]:
+async def sentences_async(
+    pieces: AsyncIterator[str], split: Split = "sentence"
+) -> AsyncGenerator[str, None]:
     """The sentences of a text whose pieces are awaited; ending it ends the pieces."""
-    buffer = SentenceBuffer()
+    buffer = SentenceBuffer(split)
     try:
         async for piece in pieces:
             for sentence in buffer.push(piece):
@@ -55,14 +64,15 @@ async def sentences_async(pieces: AsyncIterator[str]) -> AsyncGenerator[str, Non
             await pieces.aclose()
 
 
-def _end(text: str) -> int:
+def _end(text: str, split: Split) -> int:
     """Where the first sentence ends that is long enough; 0: nowhere yet."""
-    for match in END.finditer(text):
-        end = match.end()
-        if end < MIN_CHARACTERS or not speakable(text[:end]):
+    for match in END[split].finditer(text):
+        end, mark = match.end(), text[match.start()]
+        if end < MIN_CHARACTERS[split] or not speakable(text[:end]):
             continue
-        dot = text[match.start()] == "."
-        if dot and (ends_in_abbreviation(text, match.start()) or in_number(text, end)):
+        if mark == "." and ends_in_abbreviation(text, match.start()):
+            continue
+        if mark in ".,;:" and in_number(text, end):
             continue
         return end
     return 0

@@ -1,13 +1,14 @@
 """A paragraph to segments, each spoken as one utterance.
 
-The text is cut after sentences, which are packed up to a length that the caller counts.
+The text is cut after sentences, which are packed up to a length that the caller counts. No more of
+the text is looked at than the next segment needs.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from cosyserve.text.abbreviations import ABBREVIATIONS
@@ -24,6 +25,7 @@ _DOTTED = [entry.written for entry in ABBREVIATIONS if not entry.may_end_sentenc
 _ABBREVIATION = re.compile(rf"(?<![A-Za-z])(?:[A-Z]|{'|'.join(map(re.escape, _DOTTED))})\.$")
 _LONGEST_ABBREVIATION = max(map(len, _DOTTED))
 _CHARACTERS_PER_UNIT = 16  # no unit of length covers more characters than this, in real text
+_CONTEXT = 1 + _LONGEST_ABBREVIATION + 1  # characters before a mark that say what it is
 
 
 @dataclass(frozen=True)
@@ -55,22 +57,52 @@ def ends_in_abbreviation(text: str, dot: int) -> bool:
 
 
 def split(
-    text: str,
+    blocks: Iterable[str],
     *,
     wide: bool,
     length: Length,
     limits: SegmentLimits = DEFAULT_LIMITS,
     at_commas: bool = False,
     fixes: Fixes = ALL_FIXES,
-) -> list[str]:
-    """The segments of a text. Nothing but blanks gives none."""
-    if Fix.NOTHING_TO_SAY in fixes and not text.strip():
-        return []
+) -> Iterator[str]:
+    """The segments of a text that comes in blocks, wherever they end. Nothing but blanks gives
+    none."""
     marks = (_WIDE_MARKS if wide else _NARROW_MARKS) + (_COMMAS if at_commas else "")
-    pieces = _sentences(text + missing_end(text, wide=wide, marks=marks, fixes=fixes), marks, fixes)
-    if Fix.LONG_PIECES in fixes:
-        pieces = [part for piece in pieces for part in _cut(piece, length, 2 * limits.longest)]
+    longest = 2 * limits.longest if Fix.LONG_PIECES in fixes else 0
+    pieces = _pieces(blocks, marks, wide, length, longest, fixes)
     return _packed(pieces, length, limits)
+
+
+def _pieces(
+    blocks: Iterable[str], marks: str, wide: bool, length: Length, longest: int, fixes: Fixes
+) -> Iterator[str]:
+    """Sentences, or parts of them that are no longer than `longest` (0: as they are)."""
+
+    def parts(sentence: str) -> Iterable[str]:
+        return _cut(sentence, length, longest) if longest else (sentence,)
+
+    text, start = "", 0  # the sentence that has not ended, behind some of the text before it
+    said = False
+    for block in blocks:
+        text += block
+        said = said or bool(text.strip())
+        if Fix.MARK_RUNS not in fixes or not said:  # the original looked at a text as a whole
+            continue
+        *ended, rest = _sentences(text, start, marks, fixes)
+        for sentence in ended:
+            yield from parts(sentence)
+        # One that is far too long is cut before its end has come.
+        while longest and len(rest) >= 2 * (fits := _fitting(rest, length, longest)):
+            end = _last_break(rest, fits)
+            yield rest[:end]
+            rest = rest[end:]
+        text = text[-len(rest) - _CONTEXT :]
+        start = len(text) - len(rest)
+    if Fix.NOTHING_TO_SAY in fixes and not said:
+        return
+    text += missing_end(text, wide=wide, marks=marks, fixes=fixes)
+    for sentence in _sentences(text, start, marks, fixes):
+        yield from parts(sentence)
 
 
 def missing_end(text: str, *, wide: bool, marks: str = "", fixes: Fixes = ALL_FIXES) -> str:
@@ -81,11 +113,11 @@ def missing_end(text: str, *, wide: bool, marks: str = "", fixes: Fixes = ALL_FI
     return "。" if wide else "."
 
 
-def _sentences(text: str, marks: str, fixes: Fixes) -> list[str]:
+def _sentences(text: str, start: int, marks: str, fixes: Fixes) -> list[str]:
+    """The text from `start` on; all but the last are the same whatever follows."""
     pieces: list[str] = []
-    start = 0
-    for at, mark in enumerate(text):
-        if at < start or mark not in marks:
+    for at in range(start, len(text)):
+        if at < start or text[at] not in marks:
             continue
         if Fix.DOTS_IN_WORDS in fixes and _in_word(text, at):
             continue
@@ -118,20 +150,29 @@ def _in_word(text: str, at: int) -> bool:
 
 def _cut(piece: str, length: Length, limit: int) -> Iterator[str]:
     """A piece in parts that are no longer than the limit."""
-    window = limit * _CHARACTERS_PER_UNIT
-    while len(piece) > window or length(piece) > limit:
-        # The longest start within the limit, by halving.
-        fits, too_long = 1, min(window, len(piece))
-        while too_long - fits > 1:
-            middle = (fits + too_long) // 2
-            if length(piece[:middle]) <= limit:
-                fits = middle
-            else:
-                too_long = middle
+    while (fits := _fitting(piece, length, limit)) < len(piece):
         end = _last_break(piece, fits)
         yield piece[:end]
         piece = piece[end:]
     yield piece
+
+
+def _fitting(piece: str, length: Length, limit: int) -> int:
+    """How many characters of the piece are within the limit: found by doubling, then by halving,
+    so that little is measured beyond them."""
+    most = min(len(piece), limit * _CHARACTERS_PER_UNIT)
+    fits, end = 1, min(limit, most)
+    while length(piece[:end]) <= limit:
+        if end == most:
+            return most
+        fits, end = end, min(2 * end, most)
+    while end - fits > 1:
+        middle = (fits + end) // 2
+        if length(piece[:middle]) <= limit:
+            fits = middle
+        else:
+            end = middle
+    return fits
 
 
 def _last_break(piece: str, end: int) -> int:
@@ -144,18 +185,18 @@ def _last_break(piece: str, end: int) -> int:
     return blank if blank > 0 else end
 
 
-def _packed(pieces: list[str], length: Length, limits: SegmentLimits) -> list[str]:
-    segments: list[str] = []
-    current = ""
+def _packed(pieces: Iterable[str], length: Length, limits: SegmentLimits) -> Iterator[str]:
+    whole = ""  # a segment that the last one may still join
+    current, size = "", 0
     for piece in pieces:
-        if length(current + piece) > limits.longest and length(current) > limits.shortest:
-            segments.append(current)
-            current = ""
+        if size > limits.shortest and length(current + piece) > limits.longest:
+            if whole:
+                yield whole
+            whole, current = current, ""
         current += piece
-    if not current:
-        return segments
-    if segments and length(current) < limits.merge:
-        segments[-1] += current
-    else:
-        segments.append(current)
-    return segments
+        size = length(current)
+        if whole and size >= limits.merge:
+            yield whole
+            whole = ""
+    if current:
+        yield whole + current

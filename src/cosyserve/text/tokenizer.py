@@ -104,8 +104,9 @@ class TextTokenizer:
             text = self.pronouncer(text)
         try:
             ids: list[int] = self._bpe.encode(text, add_special_tokens=False).ids
-        except TypeError as error:  # what the library makes of a str that UTF-8 can't hold
-            raise InputError("text holds half a surrogate pair: send valid Unicode") from error
+        except TypeError:  # what the library makes of a str that UTF-8 can't hold
+            check_unicode(text)
+            raise
         return ids
 
     def speaks(self, text: str) -> bool:
@@ -144,6 +145,14 @@ class TextTokenizer:
         """Neighbouring (partial) characters that some merge may join into one token."""
         merges = json.loads(self._bpe.to_str())["model"]["merges"]
         return merge_borders(to_bytes(left) + to_bytes(right) for left, right in merges)
+
+
+def check_unicode(text: str) -> None:
+    """Refuses what UTF-8 can't hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError("text holds half a surrogate pair: send valid Unicode") from error
 
 
 def byte_tokenizer(special_tokens: Sequence[str] = SPECIAL_TOKENS) -> TextTokenizer:

@@ -7,18 +7,24 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cosyserve.bench.client import Endpoint
 from cosyserve.bench.live import DIALECTS, LiveOptions, Talker, run_live
+from cosyserve.bench.live.conversation import Turn
+from cosyserve.bench.live.report import live_figures
 from cosyserve.bench.live.run import sessions_left
+from cosyserve.bench.playback import Arrival
+from cosyserve.bench.sample import Sample
 from cosyserve.cli import main
 from cosyserve.errors import InputError
 from tests.gateway.serving import Running, serving
 
 KEY = "a-key"
 FAST = Talker(400, 600, interrupts=0)
+TIMED = ("ours", "contexts", "elevenlabs", "cartesia")  # these tell when words are heard
 
 
 @pytest.fixture(scope="module")
@@ -56,16 +62,38 @@ def test_interruptions_are_confirmed_and_conversations_go_on(
     monkeypatch.setattr("cosyserve.bench.live.conversation.MAX_HEARD", 0.2)
     server.behave(chunks=60, chunk_tokens=2, delay=0.02)  # longer than anybody listens
     report = asyncio.run(run_live(options(server, Talker(400, 600, 1.0), turns=2)))
+    assert not report.figures["omni"].interrupted  # its clients have no message for that
     for dialect, found in report.figures.items():
         assert found.turns.failures == {}
+        if dialect == "omni":
+            continue
         assert found.interrupted == 4
         assert found.stop
+        assert (found.spoken_error is not None) == (dialect in TIMED)
         # ElevenLabs' clients have no message that stops a text which is complete.
         whole = 4 * len(server.engine.samples) / 24_000
         assert found.turns.audio_seconds < 0.8 * whole or dialect == "elevenlabs"
     assert report.left == {}
     server.wait_until_idle()
     assert server.engine.open_sessions == 0
+
+
+def test_what_a_server_says_was_heard_is_compared_with_the_whole_speech() -> None:
+    def turn(name: str, **fields: Any) -> Turn:
+        return Turn(Sample(name, 0.0, 1.0, (Arrival(0.1, 2.0),)), **fields)
+
+    whole = {"a": turn("a", word_ends=(0.5, 1.0, 1.5, 2.0))}
+    turns = [
+        turn("a", stopped=0.1, heard=1.2, spoken=2),  # as it is
+        turn("a", stopped=0.1, heard=1.6, spoken=0),  # three were heard
+        turn("a", spoken=4),  # not interrupted
+        turn("b", stopped=0.1, heard=1.0, spoken=1),  # not known
+        turn("a", stopped=0.1, heard=1.0),  # not told
+    ]
+    found = live_figures(turns, whole)
+    assert found.interrupted == 4
+    assert found.spoken_error
+    assert found.spoken_error.mean == 1.5
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from cosyserve.cli import app
 from cosyserve.deploy.containers.compose import compose_file
 from cosyserve.deploy.containers.stack import Stack
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.settings import TritonSettings
 
 FILES = sorted((Path(__file__).parents[3] / "docker").glob("compose.*.yaml"))
 STACKS = [

@@ -12,8 +12,8 @@ import pytest
 
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.checkpoints.prepare import prepare
-from cosyserve.deploy.triton_repository import render
-from cosyserve.deploy.triton_settings import TritonSettings
+from cosyserve.deploy.triton.repository import render
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.doctor.servers import is_taken
 from cosyserve.triton.process import Ports
 from tests import published

@@ -11,8 +11,8 @@ import torch
 from cosyserve.checkpoints.model import Model, assemble
 from cosyserve.checkpoints.testmodel import random_parts
 from cosyserve.contracts import AudioChunk, Floats, Mode, Sampling, SpeechRequest
-from cosyserve.engine.compute import vocoder_graphs
 from cosyserve.engine.compute.generation import Generation, WholeText
+from cosyserve.engine.compute.graphs import vocoder
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.scheduling.scheduler import Scheduler
@@ -89,7 +89,7 @@ def test_the_captured_engine_speaks_as_the_plain_one_and_as_a_cpu(
 ) -> None:
     """The vocoder's kernels round their products, and its phase is a sum of what comes of them."""
     if not kernels:
-        monkeypatch.setattr(vocoder_graphs, "fused", lambda _: None)
+        monkeypatch.setattr(vocoder, "fused", lambda _: None)
     texts = ["Hello there.", "How are you today, my friend?", "So."]
     model = assemble(random_parts(), "cuda")
     captured, plain = (spoken(model, texts, captured=yes) for yes in (True, False))

@@ -7,8 +7,8 @@ import torch
 
 from cosyserve.contracts import Sampling
 from cosyserve.engine.compute import lm_runner
-from cosyserve.engine.compute.device_queue import DeviceQueue
 from cosyserve.engine.compute.generation import Generation, WholeText
+from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.errors import CosyError
 from cosyserve.models.config import LMConfig

@@ -9,8 +9,8 @@ import torch
 from cosyserve.checkpoints.model import Model, assemble
 from cosyserve.checkpoints.testmodel import random_parts
 from cosyserve.contracts import AudioChunk, Floats, Mode, SpeechRequest
-from cosyserve.engine.compute import flow_graphs, vocoder_graphs
-from cosyserve.engine.compute.device_queue import DeviceQueue
+from cosyserve.engine.compute.graphs import padded_flow, vocoder
+from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
 from cosyserve.engine.compute.limits import MAX_POSITIONS
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.token2wav import Token2Wav
@@ -36,8 +36,8 @@ def static_scheduler(model: Model, slots: int) -> Scheduler:
 
 
 def test_it_speaks_as_the_plain_engine_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_graphs, "SIZES", (56, 280))
-    monkeypatch.setattr(vocoder_graphs, "SIZES", (64, 560))
+    monkeypatch.setattr(padded_flow, "SIZES", (56, 280))
+    monkeypatch.setattr(vocoder, "SIZES", (64, 560))
     model = assemble(random_parts())
     voice = TTS(model).default_voice
     requests = [

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.contracts import Floats, Voice
-from cosyserve.engine.compute import flow_graphs, vocoder_graphs
+from cosyserve.engine.compute.graphs import padded_flow, vocoder
 from cosyserve.engine.compute.queued_audio import Token2WavState
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.errors import CosyError
@@ -92,8 +92,8 @@ def assert_same(ours: Floats, wanted: Floats) -> None:
 def test_padded_streams_are_those_of_the_plain_modules(
     networks: tuple[Flow, HiFT], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow_graphs, "SIZES", (56, 80))
-    monkeypatch.setattr(vocoder_graphs, "SIZES", (32, 104))
+    monkeypatch.setattr(padded_flow, "SIZES", (56, 80))
+    monkeypatch.setattr(vocoder, "SIZES", (32, 104))
     shapes = static(networks)
     assert shapes.warm_up() == 2 * 3 + 2 * 3
     plain = streamed(Token2Wav(*networks), together=False)
@@ -139,8 +139,8 @@ def test_speech_does_not_depend_on_where_its_chunks_end(
 def test_what_fits_no_shape_is_computed_all_the_same(
     networks: tuple[Flow, HiFT], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow_graphs, "SIZES", (16,))
-    monkeypatch.setattr(vocoder_graphs, "SIZES", (16,))
+    monkeypatch.setattr(padded_flow, "SIZES", (16,))
+    monkeypatch.setattr(vocoder, "SIZES", (16,))
     small, plain = static(networks), Token2Wav(*networks)
     row = tokens(1, 20)
     ((ours, _),) = small.whole(begun(small)[1:2], [row])

@@ -80,6 +80,9 @@ def spoken(text: str, *, stream: bool) -> tuple[int, int, FinishReason | None]:
         ("60@60", False, (60, 0, "stop")),
         ("59>100@60", False, (100, 1, "stop")),
         ("30>40@60", False, (40, 1, "early")),  # an end that stays is told, and spoken
+        ("50>40@60", False, (50, 1, "early")),  # the longer one
+        ("20>10@60", True, (20, 1, "early")),
+        ("50+59>30@60", True, (109, 1, "early")),
         ("0>100@60", False, (100, 1, "stop")),
         (f"{FIRST_CHUNK - 1}>100@60", True, (100, 1, "stop")),
         (f"{FIRST_CHUNK}>100@60", True, (FIRST_CHUNK, 0, "early")),  # a chunk may be on its way

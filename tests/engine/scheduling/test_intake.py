@@ -10,7 +10,7 @@ import pytest
 
 from cosyserve.contracts import AudioChunk, SpeechRequest
 from cosyserve.engine.compute.generation import Generation
-from cosyserve.engine.scheduling.intake import Intake, Ticket
+from cosyserve.engine.scheduling.intake import Intake, Ticket, Turns
 from cosyserve.engine.scheduling.loop import Loop
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.scheduling.session import Utterance
@@ -35,9 +35,7 @@ class Desk:
         self.numbers: list[str] = []
         self.scheduler.plan = self._plan
         self.loop = Loop(self.scheduler)
-        self.intake = Intake(
-            self.loop, byte_tokenizer(), lambda text, _: self.numbers.append(text) or text
-        )
+        self.intake = Intake(self.loop, byte_tokenizer(), self._read)
         self._thread = threading.Thread(target=self.loop.run)
         self._thread.start()
 
@@ -66,12 +64,20 @@ class Desk:
         self.loop.stop()
         self._thread.join()
 
+    def _read(self, text: str, _: Language) -> str:
+        """As a grammar reads that takes its time."""
+        if text in self.hold:
+            assert self.hold[text].wait(2 * PATIENCE)
+        else:
+            self.numbers.append(text)
+        return text
+
     def _plan(self, asked: SpeechRequest, read: Reader, _: int) -> list[Utterance]:
         if not isinstance(asked.text, str):
             return [arriving(asked)]
         name = asked.text.partition(":")[0]
         if name in self.hold:
-            assert self.hold[name].wait(2 * PATIENCE)
+            read(name, Language.ENGLISH)
             read("1", Language.ENGLISH)
         self.planned.append(name)
         if name == "bad":
@@ -172,3 +178,105 @@ def test_too_much_text_in_pieces_ends_its_session_alone(desk: Desk) -> None:
     ticket.push("more")
     ticket.end()
     assert desk.ask(lambda scheduler: scheduler.idle)
+
+
+class Reading:
+    """Plans utterances of a long text, one after another, and remembers which."""
+
+    def __init__(self, sizes: str, broken: int = -1) -> None:
+        self.asked = SpeechRequest(f"{'long ' * 100}:{sizes}", VOICE, stream=True)
+        self.planned: list[int] = []
+        self.broken = broken  # the number of the one that can't be planned
+
+    def __call__(self, asked: SpeechRequest, read: Reader, _: int) -> Iterator[Utterance]:
+        for number, utterance in enumerate(plan(asked)):
+            if number:
+                read("later", Language.ENGLISH)
+            if number == self.broken:
+                raise InputError("bad text")
+            self.planned.append(number)
+            yield utterance
+
+
+def test_only_the_first_utterance_is_planned_before_the_first_audio(desk: Desk) -> None:
+    desk.scheduler.plan = reading = Reading("200+60+60")
+    planned: list[list[int]] = []
+    heard: Heard = []
+
+    def sink(item: AudioChunk | CosyError) -> None:
+        planned.append(list(reading.planned))
+        heard.append(item)
+
+    Ticket(desk.intake, reading.asked, sink).open()
+    wait_until(lambda: final(heard))
+    assert planned[0] == [0]
+    assert reading.planned == [0, 1, 2]
+    assert sum(chunk.tokens for chunk in heard if isinstance(chunk, AudioChunk)) == 320
+
+
+def test_whoever_has_left_has_nothing_more_planned(desk: Desk) -> None:
+    desk.scheduler.plan = reading = Reading("+".join(["200"] * 50))
+    desk.hold["later"] = threading.Event()
+    ticket, heard = desk.open(reading.asked)
+    wait_until(lambda: heard)
+    ticket.cancel()
+    assert desk.ask(lambda scheduler: scheduler.idle)
+    desk.hold["later"].set()
+    desk.intake.threads.shutdown()  # when all that was begun is over
+    assert len(reading.planned) <= 2
+
+
+def test_what_is_planned_too_late_is_waited_for(desk: Desk) -> None:
+    """Nothing is lost, and nobody else waits."""
+    desk.scheduler.plan = reading = Reading("60+60")
+    desk.hold["later"] = threading.Event()
+    _, heard = desk.open(reading.asked)
+    wait_until(lambda: heard and desk.ask(lambda scheduler: not scheduler.step()))
+    assert not final(heard)
+    desk.scheduler.plan = desk._plan
+    _, other = desk.open(request("other", 30))
+    wait_until(lambda: final(other))
+    desk.hold["later"].set()
+    wait_until(lambda: final(heard))
+    assert sum(chunk.tokens for chunk in heard if isinstance(chunk, AudioChunk)) == 120
+
+
+def test_a_later_utterance_that_can_not_be_planned_ends_the_stream(desk: Desk) -> None:
+    desk.scheduler.plan = reading = Reading("60+60", broken=1)
+    _, heard = desk.open(reading.asked)
+    wait_until(lambda: heard and isinstance(heard[-1], CosyError))
+    assert "bad text" in str(heard[-1])
+    assert isinstance(heard[0], AudioChunk)
+    assert not any(chunk.final for chunk in heard if isinstance(chunk, AudioChunk))
+    assert desk.ask(lambda scheduler: scheduler.idle)
+
+
+def test_short_texts_that_nobody_has_heard_of_go_first() -> None:
+    turns, order = Turns(), list[str]()
+
+    def plan_one(name: str, rank: tuple[bool, int]) -> None:
+        with turns.turn(rank):
+            order.append(name)
+
+    def after(waiting: int) -> Callable[[], bool]:
+        return lambda: len(turns._waiting) == waiting
+
+    ranks = {
+        "heard": (True, 9),
+        "long": (False, 4096),
+        "longer": (False, 5000),
+        "short": (False, 9),
+    }
+    threads = [threading.Thread(target=plan_one, args=item) for item in ranks.items()]
+    with turns.turn((False, 9)):
+        for number, thread in enumerate(threads):
+            thread.start()
+            wait_until(after(number + 1))
+        with turns.pause((False, 7000)):  # whoever waits for a grammar lets all of them go on
+            wait_until(lambda: len(order) == 4)
+        order.append("paused")
+    for thread in threads:
+        thread.join()
+    assert order == ["short", "long", "longer", "heard", "paused"]
+    with turns.turn((True, 1)):
+        assert not turns._waiting

@@ -16,6 +16,7 @@ from cosyserve.backends.protocols import LMRequest, SpeechTokens
 from cosyserve.checkpoints.model import Model, assemble
 from cosyserve.checkpoints.testmodel import random_parts
 from cosyserve.contracts import AudioChunk, Floats, Mode, SpeechRequest, Voice
+from cosyserve.engine.scheduling.lm_requests import LMTask
 from cosyserve.engine.speak import speak
 from cosyserve.engine.split import pipeline
 from cosyserve.engine.split.lm_service import LMService
@@ -24,7 +25,7 @@ from cosyserve.engine.split.token2wav_service import Token2WavService
 from cosyserve.errors import CosyError, InputError, OverloadError, WorkerError
 
 TEXT = "The quick brown fox jumps over the lazy dog."
-LONG = " ".join(f"{TEXT} And it does so once more, number {n}." for n in ("one", "two", "three"))
+LONG = " ".join(f"{TEXT} And it does so once more, number {n}." for n in ("one", "two"))
 
 
 def weightless() -> Model:
@@ -324,9 +325,10 @@ def told(*counts: int) -> list[list[SpeechTokens]]:
     [
         (TEXT, [5, 200], 200, 1, "stop"),
         (TEXT, [5, 6], 6, 1, "early"),
+        (TEXT, [6, 5], 6, 1, "early"),
         (LONG, [400, 30, 400, 400], None, 1, "stop"),
     ],
-    ids=["drawn again", "still short", "a later utterance"],
+    ids=["drawn again", "still short", "even shorter", "a later utterance"],
 )
 def test_an_end_that_comes_too_soon(
     voice: Voice,
@@ -340,7 +342,7 @@ def test_an_end_that_comes_too_soon(
     model = speaking()
     engine = SplitEngine(model, ScriptedLM(), ScriptedToken2Wav(*[0.5] * len(counts)))
     request = SpeechRequest(text, replace(voice, prompt_text=""), Mode.CROSS_LINGUAL, stream=stream)
-    tasks = engine._plan(request)
+    tasks = list(engine._plan(request))
     engine.lm = lm = ScriptedLM(*told(*counts[: len(tasks) + 1]))
     chunks = asyncio.run(heard(engine, request))
     assert sum(chunk.retries for chunk in chunks) == retries
@@ -354,7 +356,34 @@ def test_an_end_that_comes_too_soon(
 def test_what_can_not_be_asked_is_refused(engine: SplitEngine, voice: Voice) -> None:
     for request, complaint in (
         (SpeechRequest("...", voice), "nothing to say"),
+        (SpeechRequest(LONG * 8 + "\ud800", voice), "surrogate"),
         (SpeechRequest(iter(["a"]), voice), "text in pieces"),
     ):
         with pytest.raises(InputError, match=complaint):
             asyncio.run(heard(engine, request))
+
+
+def test_a_long_text_is_planned_as_it_is_spoken(
+    engine: SplitEngine, voice: Voice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = SpeechRequest(LONG * 8, voice, stream=True)
+    tasks, made = list(engine._plan(request)), list[LMTask]()
+
+    def broken_at(end: int) -> Iterator[LMTask]:
+        made.clear()
+        for task in tasks[:end]:
+            made.append(task)
+            yield task
+        raise InputError("bad text")
+
+    async def leave() -> None:
+        async with aclosing(engine.open(request)) as chunks:
+            await anext(chunks)
+
+    monkeypatch.setattr(engine, "_plan", lambda request: broken_at(len(tasks)))
+    asyncio.run(leave())
+    assert len(made) <= 2 < len(tasks)  # the second one may be under way
+    monkeypatch.setattr(engine, "_plan", lambda request: broken_at(2))
+    with pytest.raises(InputError, match="bad text"):
+        asyncio.run(heard(engine, request))
+    assert made == tasks[:2]

@@ -46,6 +46,7 @@ from cosyserve.errors import (
     CosyError,
     InputError,
     OverloadError,
+    SlowReaderError,
     VoiceError,
     WorkerError,
 )
@@ -53,7 +54,7 @@ from cosyserve.voices import mirror
 from cosyserve.voices.mirror import voice_bytes
 from cosyserve.voices.shipped import describe
 from tests.engine.mocks import VOICE
-from tests.waiting import PATIENCE, START_PATIENCE
+from tests.waiting import PATIENCE, START_PATIENCE, until
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 OPTIONS = WorkerOptions("test", device="cpu", threads=1, slots=4, waiting=2)
@@ -117,6 +118,14 @@ def test_a_life_of_a_worker() -> None:
             await chunks.aclose()
         await asyncio.sleep(0.5)
         assert (pool.stats().running, pool.stats().waiting) == (0, 0)
+
+        pool.workers[0].options = replace(OPTIONS, max_unread_bytes=1)
+        chunks = pool.open(request(pool, TEXT * 6))
+        await anext(chunks)  # and no more is read for now
+        await until(lambda: pool.stats().running)
+        await until(lambda: not pool.stats().running)
+        with pytest.raises(SlowReaderError, match="wait to be read"):
+            await listen(chunks)
 
     with_workers(1, story)
 

@@ -26,7 +26,7 @@ MESSAGES: dict[str, Act] = {
     "no json": lambda twin: twin.socket.send("{"),
     "binary": lambda twin: twin.socket.send(b"\0"),
     "no message": lambda twin: twin.send({"type": "nothing", "context_id": twin.name}),
-    "flush": lambda twin: twin.send({"type": "Flush", "context_id": twin.name, "flush": True}),
+    "flush": lambda twin: twin.flush(),
 }
 acts = st.lists(
     st.tuples(st.sampled_from("abc"), st.sampled_from(sorted(MESSAGES)), st.booleans()),

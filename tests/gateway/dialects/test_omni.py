@@ -17,7 +17,7 @@ AUDIO = {"sentence_index": 0, "sentence_text": "", "format": "pcm", "sample_rate
 
 def test_sessions(server: Running) -> None:
     with dialed(server, Omni) as twin:
-        heard = twin.say("One.", seed=5, split_granularity="sentence")
+        heard = twin.say("One.", seed=5, split_granularity="none")
         whole = encode(server.engine.samples, AudioFormat.PCM)
         assert heard.audio == whole
         assert heard.events == [
@@ -33,7 +33,7 @@ def test_sessions(server: Running) -> None:
         assert twin.hear().events == [{"type": "session.done", "total_sentences": 0}]
         twin.send({"type": "session.close"})
         assert close_code(twin.socket) == 1000
-    assert server.engine.texts == ["One.", "Two."]
+    assert [request.text for request in server.engine.requests] == ["One.", "Two."]  # whole
     assert [request.seed for request in server.engine.requests] == [5, 5]
 
 
@@ -70,6 +70,7 @@ def test_a_session_that_is_closed_is_stopped(server: Running) -> None:
         ({"word_timestamps": True}, "times of words"),
         ({"response_format": "ogg"}, "response_format"),
         ({"speed": 0}, "speed"),
+        ({"split_granularity": "word"}, "split_granularity"),
     ],
 )
 def test_what_a_session_can_not_have(server: Running, fields: dict[str, Any], told: str) -> None:

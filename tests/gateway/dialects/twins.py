@@ -1,4 +1,4 @@
-"""Clients of other services, each as its own service knows it."""
+"""Clients of other services, each as its own service knows it, and one of our own contexts."""
 
 from __future__ import annotations
 
@@ -56,6 +56,9 @@ class Twin(ABC):
     @abstractmethod
     def cancel(self) -> None:
         """What a client does when it is interrupted."""
+
+    def flush(self) -> None:
+        self.send({"type": "Flush", "context_id": self.name, "flush": True})
 
     @abstractmethod
     def is_over(self, event: Event) -> bool: ...
@@ -259,7 +262,41 @@ class Omni(Twin):
         return str(event["message"] if "message" in event else event["error"]["message"])
 
 
-STOPPABLE = [DashScope, ElevenLabs, Cartesia, Deepgram]
+class Websocket(Twin):
+    """A context of our own protocol."""
+
+    path = "/v1/audio/speech/stream"
+    key_header = ("Authorization", "Bearer KEY")
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        self.send({"type": kind, "context": self.name, **fields})
+
+    def start(self, voice: str = "default", **fields: Any) -> None:
+        self.tell("start", voice=voice, **{"response_format": "pcm", "audio": "base64"} | fields)
+
+    def text(self, piece: str) -> None:
+        self.tell("text", text=piece)
+
+    def end(self) -> None:
+        self.tell("end")
+
+    def cancel(self) -> None:
+        self.tell("cancel")
+
+    def flush(self) -> None:
+        self.tell("flush")
+
+    def is_over(self, event: Event) -> bool:
+        return bool(event["type"] == "done")
+
+    def error(self, event: Event) -> str:
+        return str(event["error"]["message"]) if event["type"] == "error" else ""
+
+    def audio(self, event: Event) -> bytes:
+        return base64.b64decode(event.get("audio", ""))
+
+
+STOPPABLE = [DashScope, ElevenLabs, Cartesia, Deepgram, Websocket]
 TWINS = [*STOPPABLE, Omni]
 
 

@@ -141,6 +141,16 @@ def test_elevenlabs_aligns_characters(server: Running) -> None:
             assert start + duration == following
         seconds += (starts[-1] + durations[-1]) / 1000  # as its clients add them up
     assert seconds <= SECONDS
+    path = f"{ElevenLabs.path}&sync_alignment=true"
+    with dialed(server, ElevenLabs, path) as twin:
+        twin.text("One. ")
+        twin.tell(text="", flush=True)
+        heard = twin.say("Two.")
+    starts = [
+        s for e in heard.events if e.get("alignment") for s in e["alignment"]["charStartTimesMs"]
+    ]
+    assert starts == sorted(starts)  # as LiveKit reads them
+    assert starts[-1] > 1000 * SECONDS
     path = f"{ElevenLabs.path}&sync_alignment=false"
     with dialed(server, ElevenLabs, path) as twin:
         assert not any(e.get("alignment") for e in twin.say("Hello.").events)

@@ -9,8 +9,8 @@ pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings 
 
 from cosyserve.choices import KernelChoice
 from cosyserve.contracts import Sampling
-from cosyserve.engine.compute import lm_graphs
 from cosyserve.engine.compute.generation import Generation, WholeText
+from cosyserve.engine.compute.graphs.lm import TILE
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.models import int8
 from cosyserve.models import kernels as kernel_choice
@@ -113,7 +113,7 @@ def test_a_piece_of_a_prompt_is_that_of_the_plain_module(
 
 
 def test_tiles_are_those_of_the_kernels() -> None:
-    assert lm_graphs.TILE == QUERIES
+    assert TILE == QUERIES
     assert MEDIUM_BATCH == ROWS
 
 

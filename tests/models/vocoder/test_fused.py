@@ -10,8 +10,8 @@ import torch
 
 pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 
-from cosyserve.engine.compute.device_queue import DeviceQueue
-from cosyserve.engine.compute.vocoder_graphs import VocoderGraphs
+from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
+from cosyserve.engine.compute.graphs.vocoder import VocoderGraphs
 from cosyserve.models.config import VocoderConfig
 from cosyserve.models.fused import fused_hift
 from cosyserve.models.vocoder import stream

@@ -49,7 +49,7 @@ def test_words_by_their_sounds_are_entries_of_a_lexicon() -> None:
     )
     (part,) = document.parts
     spoken = segments(part.text, len, lexicon=Lexicon(document.lexicon, ("ARPAbet",)))
-    assert spoken == ["A [T][AH0][M][AA1][T][OW0], a tomato, [HH][AH0][L][OW1]."]
+    assert list(spoken) == ["A [T][AH0][M][AA1][T][OW0], a tomato, [HH][AH0][L][OW1]."]
     with pytest.raises(InputError, match="'tomato' is given in ARPAbet, and this model reads no"):
         Lexicon(document.lexicon)
     chinese = read_ssml('<speak>典<phoneme alphabet="py" ph="dang4">当</phoneme></speak>')

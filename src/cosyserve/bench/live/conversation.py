@@ -14,7 +14,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from cosyserve.bench.client import BYTES_PER_SECOND, Endpoint, leading_silence_seconds
 from cosyserve.bench.items import Item
 from cosyserve.bench.live.dialects import Dialect
-from cosyserve.bench.playback import Arrival
+from cosyserve.bench.playback import Arrival, heard_by
 from cosyserve.bench.sample import Failure, Sample
 from cosyserve.errors import InputError
 
@@ -42,6 +42,9 @@ class Turn:
 
     sample: Sample
     stopped: float | None = None  # seconds from an interruption to its confirmation; None: none was
+    heard: float = 0.0  # seconds of its audio, at the interruption
+    word_ends: tuple[float, ...] = ()  # seconds of its audio, as far as they were told
+    spoken: int | None = None  # words that were heard, by what the server has told
 
 
 class Conversation:
@@ -78,6 +81,7 @@ class Conversation:
         turn = TurnInProgress(socket, self._dialect, name)
         heard = self._random.uniform(0, MAX_HEARD)
         interrupted = self._random.random() < self._talker.interrupts
+        interrupted = interrupted and self._dialect.cancel(name) is not None
         pauses = self._pauses()
         failure: Failure | None = None
         for message in self._dialect.begin(name, self._endpoint.voice, self._endpoint.model):
@@ -101,7 +105,7 @@ class Conversation:
         arrivals = tuple(Arrival(at - began, seconds) for at, seconds in turn.arrivals)
         silence = leading_silence_seconds(bytes(turn.audio))
         sample = Sample(item.id, began - self._begun, total, arrivals, failure, silence)
-        return Turn(sample, turn.stopped)
+        return Turn(sample, turn.stopped, turn.heard, tuple(turn.word_ends), turn.spoken)
 
     def _pauses(self) -> list[float]:
         """Between words, as many as there may ever be: a language model has its own pace."""
@@ -123,8 +127,15 @@ class TurnInProgress:
         self._interrupted: float | None = None  # when it was
         self.arrivals: list[Arrival] = []  # by the clock
         self.audio = bytearray()
+        self.word_ends: list[float] = []
+        self.spoken: int | None = None
         self.error = ""
         self.stopped: float | None = None
+
+    @property
+    def heard(self) -> float:
+        """Seconds of audio that were played until the interruption."""
+        return heard_by(self.arrivals, self._interrupted) if self._interrupted else 0.0
 
     async def write(self, words: list[str], pauses: list[float]) -> None:
         for number, word in enumerate(words):
@@ -149,17 +160,25 @@ class TurnInProgress:
                         interrupting = asyncio.create_task(
                             self._interrupt(writing, interrupt_after)
                         )
+                self.word_ends += heard.word_ends
                 if heard.error:
                     self.error = heard.error
                     return
                 if heard.over:
                     if self._interrupted is not None:
                         self.stopped = now - self._interrupted
+                    self.spoken = self._count(heard.spoken)
                     return
         finally:
             if interrupting:
                 interrupting.cancel()
                 await asyncio.wait([interrupting])
+
+    def _count(self, told: int | None) -> int | None:
+        """The words that were heard: as the server tells, or else by their times."""
+        if told is not None or not self._dialect.tells_words:
+            return told
+        return sum(end <= self.heard for end in self.word_ends)
 
     async def _interrupt(self, writing: asyncio.Task[None], seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -1,6 +1,6 @@
 """The messages of services that take text in pieces, as their clients send and read them.
 
-All of them ask for 16-bit samples at 24 kHz.
+All of them ask for 16-bit samples at 24 kHz, and for times of words where there are any.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ class Heard:
     audio: bytes = b""
     over: bool = False  # the text is spoken, or was cancelled
     error: str = ""
+    word_ends: tuple[float, ...] = ()  # seconds of the text's speech
+    spoken: int | None = None  # words that were heard, where it is told at the end
 
 
 NOTHING = Heard()
@@ -32,6 +34,7 @@ NOTHING = Heard()
 class Dialect(ABC):
     """A turn is a text with a name of its own. Messages are JSON; audio may also be bare."""
 
+    tells_words = False  # whether it has times of words
     over_by_cancel = ""  # the type of the event that answers a cancel, where it is always answered
 
     @abstractmethod
@@ -50,10 +53,15 @@ class Dialect(ABC):
     def end(self, turn: str) -> list[Event]: ...
 
     @abstractmethod
-    def cancel(self, turn: str) -> Event: ...
+    def cancel(self, turn: str) -> Event | None:
+        """None: there is no such message."""
 
     @abstractmethod
     def hear_event(self, event: Event) -> Heard: ...
+
+    def audio_of(self, frame: bytes, turn: str) -> bytes:
+        """The audio of the turn in a frame without JSON."""
+        return frame
 
     def turn_of(self, event: Event) -> str | None:
         """The turn that an event is about; None: it doesn't say."""
@@ -62,7 +70,7 @@ class Dialect(ABC):
     def hear(self, message: str | bytes, turn: str, *, cancelled: bool) -> Heard:
         """What a message says of this turn, which may have been cancelled."""
         if isinstance(message, bytes):
-            return Heard(audio=message)
+            return Heard(audio=self.audio_of(message, turn))
         event = json.loads(message)
         if self.turn_of(event) not in (None, turn):
             return NOTHING  # of a cancel that came too late
@@ -73,11 +81,14 @@ class Dialect(ABC):
 
 
 class Ours(Dialect):
+    tells_words = True
+
     def path(self, voice: str) -> str:
         return "/v1/audio/speech/stream"
 
     def begin(self, turn: str, voice: str, model: str) -> list[Event]:
-        return [{"type": "start", "model": model, "voice": voice, "response_format": "pcm"}]
+        asked = {"model": model, "voice": voice, "response_format": "pcm", "timestamps": "word"}
+        return [{"type": "start", **asked}]
 
     def text(self, turn: str, piece: str) -> Event:
         return {"type": "text", "text": piece}
@@ -89,8 +100,37 @@ class Ours(Dialect):
         return {"type": "cancel"}
 
     def hear_event(self, event: Event) -> Heard:
-        error = event["error"]["message"] if event["type"] == "error" else ""
-        return Heard(over=event["type"] == "done", error=error)
+        match event["type"]:
+            case "error":
+                return Heard(error=event["error"]["message"])
+            case "words":
+                return Heard(word_ends=tuple(event["end"]))
+            case "done":
+                return Heard(over=True, spoken=event.get("spoken", {}).get("words"))
+        return NOTHING
+
+
+class Contexts(Ours):
+    """Our own, with a context for each turn."""
+
+    def begin(self, turn: str, voice: str, model: str) -> list[Event]:
+        return [event | {"context": turn} for event in super().begin(turn, voice, model)]
+
+    def text(self, turn: str, piece: str) -> Event:
+        return super().text(turn, piece) | {"context": turn}
+
+    def end(self, turn: str) -> list[Event]:
+        return [event | {"context": turn} for event in super().end(turn)]
+
+    def cancel(self, turn: str) -> Event:
+        return super().cancel(turn) | {"context": turn}
+
+    def turn_of(self, event: Event) -> str | None:
+        return event.get("context")
+
+    def audio_of(self, frame: bytes, turn: str) -> bytes:
+        length = 1 + frame[0]
+        return frame[length:] if frame[1:length] == turn.encode() else b""
 
 
 class DashScope(Dialect):
@@ -127,8 +167,10 @@ class DashScope(Dialect):
 class ElevenLabs(Dialect):
     """A context for each turn."""
 
+    tells_words = True
+
     def path(self, voice: str) -> str:
-        asked = f"output_format=pcm_{SAMPLE_RATE}"
+        asked = f"output_format=pcm_{SAMPLE_RATE}&sync_alignment=true"
         return f"/v1/text-to-speech/{quote(voice, safe='')}/multi-stream-input?{asked}"
 
     def headers(self, key: str) -> dict[str, str]:
@@ -151,11 +193,16 @@ class ElevenLabs(Dialect):
 
     def hear_event(self, event: Event) -> Heard:
         audio = base64.b64decode(event.get("audio") or "")
-        return Heard(audio, event.get("isFinal") is True, event.get("message", ""))
+        times = event.get("alignment") or {"chars": (), "charStartTimesMs": ()}
+        starts = zip(times["chars"], times["charStartTimesMs"], strict=True)
+        ends = tuple(start / 1000 for character, start in starts if character == " ")
+        return Heard(audio, event.get("isFinal") is True, event.get("message", ""), ends)
 
 
 class Cartesia(Dialect):
     """A context for each turn, described anew with each piece."""
+
+    tells_words = True
 
     def __init__(self) -> None:
         self._asked: Event = {}
@@ -169,7 +216,7 @@ class Cartesia(Dialect):
     def begin(self, turn: str, voice: str, model: str) -> list[Event]:
         output = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": SAMPLE_RATE}
         self._asked = {"model_id": model, "voice": {"mode": "id", "id": voice}}
-        self._asked |= {"output_format": output}
+        self._asked |= {"output_format": output, "add_timestamps": True}
         return []
 
     def text(self, turn: str, piece: str) -> Event:
@@ -187,7 +234,8 @@ class Cartesia(Dialect):
     def hear_event(self, event: Event) -> Heard:
         audio = base64.b64decode(event.get("data", ""))
         error = event["message"] if event["type"] == "error" else ""
-        return Heard(audio, event["type"] == "done", error)
+        ends = tuple(event.get("word_timestamps", {}).get("end", ()))
+        return Heard(audio, event["type"] == "done", error, ends)
 
 
 class Deepgram(Dialect):
@@ -219,10 +267,36 @@ class Deepgram(Dialect):
         return Heard(over=event["type"] in ("Flushed", "Cleared"), error=error)
 
 
+class Omni(Dialect):
+    """vLLM-Omni's and SGLang-Omni's, which can't be interrupted but by closing the connection."""
+
+    def path(self, voice: str) -> str:
+        return "/v1/audio/speech/stream"
+
+    def begin(self, turn: str, voice: str, model: str) -> list[Event]:
+        asked = {"model": model, "voice": voice, "response_format": "pcm", "stream_audio": True}
+        return [{"type": "session.config", **asked}]
+
+    def text(self, turn: str, piece: str) -> Event:
+        return {"type": "input.text", "text": piece}
+
+    def end(self, turn: str) -> list[Event]:
+        return [{"type": "input.done"}]
+
+    def cancel(self, turn: str) -> None:
+        return None
+
+    def hear_event(self, event: Event) -> Heard:
+        error = event["message"] if event["type"] == "error" else ""
+        return Heard(over=event["type"] == "session.done", error=error)
+
+
 DIALECTS: dict[str, type[Dialect]] = {
     "ours": Ours,
+    "contexts": Contexts,
     "dashscope": DashScope,
     "elevenlabs": ElevenLabs,
     "cartesia": Cartesia,
     "deepgram": Deepgram,
+    "omni": Omni,
 }

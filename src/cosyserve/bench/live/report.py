@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,6 +49,7 @@ class LiveFigures:
     turns: Figures  # interrupted ones included, as far as they were heard
     interrupted: int
     stop: Distribution | None  # from an interruption to its confirmation
+    spoken_error: Distribution | None = None  # words, at an interruption; None: they are not told
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,16 @@ class LiveReport:
     left: dict[str, int] | None  # sessions that the server still has; None: it doesn't tell
 
 
-def live_figures(turns: Sequence[Turn]) -> LiveFigures:
+def live_figures(turns: Sequence[Turn], whole: Mapping[str, Turn]) -> LiveFigures:
+    """`whole`: texts of interrupted turns, spoken to their ends, by their ids."""
     stops = [turn.stopped for turn in turns if turn.stopped is not None]
-    return LiveFigures(figures([turn.sample for turn in turns]), len(stops), distribution(stops))
+    errors = [
+        abs(turn.spoken - sum(end <= turn.heard for end in whole[turn.sample.id].word_ends))
+        for turn in turns
+        if turn.stopped is not None and turn.spoken is not None and turn.sample.id in whole
+    ]
+    samples = [turn.sample for turn in turns]
+    return LiveFigures(figures(samples), len(stops), distribution(stops), distribution(errors))
 
 
 def live_table(report: LiveReport) -> RenderableType:
@@ -105,7 +113,12 @@ def _column(found: LiveFigures) -> dict[str, str]:
         "worst underrun, p50 / p95 (ms)": _pair(turns.underrun),
         "C100": number(None) if c100 is None else f"{100 * c100:.4g} %",
         "stop, p50 / p95 (ms)": _pair(found.stop),
+        "words off at an interruption, mean": _mean(found.spoken_error),
     }
+
+
+def _mean(spread: Distribution | None) -> str:
+    return number(None if spread is None else spread.mean)
 
 
 def _pair(spread: Distribution | None) -> str:

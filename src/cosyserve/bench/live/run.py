@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 
@@ -35,12 +36,13 @@ async def run_live(options: LiveOptions) -> LiveReport:
         turns = {
             name: await _talk(options, name, lambda: bar.advance(task)) for name in options.dialects
         }
+    whole = await _spoken_whole(options, [turn for talk in turns.values() for turn in talk])
     return LiveReport(
         version=__version__,
         started=started,
         options=options,
         host=this_host(),
-        figures={name: live_figures(turns[name]) for name in turns},
+        figures={name: live_figures(turns[name], whole) for name in turns},
         left=await sessions_left(options.endpoint),
     )
 
@@ -50,7 +52,7 @@ async def _talk(options: LiveOptions, name: str, advance: Callable[[], None]) ->
     begun, places = time.perf_counter(), asyncio.Semaphore(options.concurrency)
 
     async def converse(number: int) -> Sequence[Turn]:
-        random = Random(f"{options.seed} {name} {number}")
+        random = Random(f"{options.seed} {number}")  # the same in every dialect
         mine = items[number * options.turns : (number + 1) * options.turns]
         dialect = DIALECTS[name]()
         async with places:
@@ -61,6 +63,21 @@ async def _talk(options: LiveOptions, name: str, advance: Callable[[], None]) ->
 
     conversations = await asyncio.gather(*map(converse, range(options.conversations)))
     return [turn for turns in conversations for turn in turns]
+
+
+async def _spoken_whole(options: LiveOptions, turns: Sequence[Turn]) -> dict[str, Turn]:
+    """The interrupted texts once more, to their ends: when each of their words is heard.
+
+    The same text is the same speech, so that these are the times of what was interrupted, too.
+    """
+    told = [turn for turn in turns if turn.stopped is not None and turn.spoken is not None]
+    wanted = {turn.sample.id for turn in told}
+    items = read_items(Sentences(options.language), options.conversations * options.turns)
+    ours, talker = DIALECTS["ours"](), replace(options.talker, interrupts=0.0)
+    talk = Conversation(options.endpoint, ours, talker, Random(0), time.perf_counter())
+    spoken = [item for item in {item.id: item for item in items}.values() if item.id in wanted]
+    found = await talk.run(spoken) if spoken else []
+    return {turn.sample.id: turn for turn in found if not turn.sample.failure}
 
 
 async def sessions_left(endpoint: Endpoint) -> dict[str, int] | None:

@@ -18,8 +18,9 @@ def live(
     dialect: Annotated[
         list[str] | None,
         typer.Option(
-            help="The protocol to talk in: ours, dashscope, elevenlabs, cartesia or deepgram; "
-            "by default all, one after the other. The option may be repeated."
+            help="The protocol to talk in: ours, contexts (ours, too), dashscope, elevenlabs, "
+            "cartesia, deepgram or omni; by default all, one after the other. The option may be "
+            "repeated."
         ),
     ] = None,
     model: Annotated[str, typer.Option(help="The model to ask for.")] = "tts-1",

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import torch
 
-from cosyserve.engine.compute.device_queue import URGENT, DeviceQueue, HostCopy
 from cosyserve.engine.compute.generation import Generation
-from cosyserve.engine.compute.lm_graphs import PIECES, TILE, LMGraphs, PrefillPiece
+from cosyserve.engine.compute.graphs.device_queue import URGENT, DeviceQueue, HostCopy
+from cosyserve.engine.compute.graphs.lm import PIECES, TILE, LMGraphs, PrefillPiece
 from cosyserve.errors import CosyError
 from cosyserve.models.lm.lm import SpeechLM
 

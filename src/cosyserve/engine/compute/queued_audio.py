@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from cosyserve.contracts import Floats
-from cosyserve.engine.compute.device_queue import DeviceQueue, HostCopy, Mark
+from cosyserve.engine.compute.graphs.device_queue import DeviceQueue, HostCopy, Mark
 from cosyserve.engine.compute.stretch import StretchState
 from cosyserve.errors import CosyError
 from cosyserve.models.flow.flow import FlowState

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from cosyserve.contracts import Floats, Voice
-from cosyserve.engine.compute.device_queue import LATER, SOON, DeviceQueue
-from cosyserve.engine.compute.flow_graphs import FlowGraphs
+from cosyserve.engine.compute.graphs.device_queue import LATER, SOON, DeviceQueue
+from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
+from cosyserve.engine.compute.graphs.padded_flow import FlowGraphs
+from cosyserve.engine.compute.graphs.vocoder import VocoderGraphs
 from cosyserve.engine.compute.hops import HOP_TOKENS
-from cosyserve.engine.compute.packed_flow import PackedFlow
 from cosyserve.engine.compute.queued_audio import Launches, QueuedAudio, Token2WavState
 from cosyserve.engine.compute.stretch import stretch
-from cosyserve.engine.compute.vocoder_graphs import VocoderGraphs
 from cosyserve.errors import CheckpointError, CosyError
 from cosyserve.models.config import DiTConfig
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState

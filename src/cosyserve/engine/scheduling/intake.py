@@ -1,20 +1,26 @@
 """How a request comes to the scheduler's thread: a place in the queue at once, then a plan.
 
-Plans are made in threads beside the loop, so that a long text holds up no session.
+Plans are made in threads beside the loop, so that a long text holds up no session: its first
+utterance at once, each other one when it is needed.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from cosyserve.choices import MAX_WAITING
-from cosyserve.contracts import SpeechRequest
+from cosyserve.contracts import Mode, SpeechRequest
 from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.scheduling.lm_requests import arriving_tokens
 from cosyserve.engine.scheduling.loop import Loop
+from cosyserve.engine.scheduling.plan import Plan
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.scheduling.session import AudioSink, Session
 from cosyserve.errors import CosyError, OverloadError
@@ -25,6 +31,56 @@ from cosyserve.text.numbers import Reader
 # Texts that are planned at once: as many as may wait, so that nobody stands behind those whose odd
 # numbers wait for a grammar.
 THREADS = MAX_WAITING
+# In seconds, after which a plan leaves Python's lock to a scheduler that wants to go on: with the
+# usual ones it would lose half of its time.
+SWITCH_SECONDS = 0.0005
+
+Rank = tuple[bool, int]  # whether speech was planned already, and the characters of the text
+
+
+class Turns:
+    """One plan goes on at a time, as they share one Python: first those that somebody waits for in
+    silence, and of these the shortest text."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._waiting: list[tuple[Rank, int, threading.Event]] = []  # a heap
+        self._arrivals = itertools.count()
+        self._taken = False
+
+    def take(self, rank: Rank) -> None:
+        turn = threading.Event()
+        with self._mutex:
+            if self._taken:
+                heapq.heappush(self._waiting, (rank, next(self._arrivals), turn))
+            else:
+                turn.set()
+            self._taken = True
+        turn.wait()
+
+    def give(self) -> None:
+        with self._mutex:
+            if self._waiting:
+                heapq.heappop(self._waiting)[2].set()
+            else:
+                self._taken = False
+
+    @contextmanager
+    def turn(self, rank: Rank) -> Iterator[None]:
+        self.take(rank)
+        try:
+            yield
+        finally:
+            self.give()
+
+    @contextmanager
+    def pause(self, rank: Rank) -> Iterator[None]:
+        """Inside a turn: others go on meanwhile."""
+        self.give()
+        try:
+            yield
+        finally:
+            self.take(rank)
 
 
 class Intake:
@@ -32,6 +88,8 @@ class Intake:
         """`read` reads numbers aloud; it should leave Python's lock to others meanwhile."""
         self.loop, self.tokenizer, self.read = loop, tokenizer, read
         self.threads = ThreadPoolExecutor(THREADS, "plan")
+        self.turns = Turns()
+        sys.setswitchinterval(SWITCH_SECONDS)
 
     def close(self) -> None:
         self.threads.shutdown(wait=False, cancel_futures=True)
@@ -66,7 +124,7 @@ class Ticket:
 
         def flush(session: Session) -> None:
             self._hand_over(session, self._ids.flush())
-            self._intake.loop.submit(lambda scheduler: scheduler.end(session))
+            self._intake.loop.submit(lambda _: session.end())
 
         self._do(flush)
 
@@ -88,8 +146,16 @@ class Ticket:
 
     def _plan(self, session: Session) -> None:
         loop = self._intake.loop
-        utterances = loop.scheduler.plan(self._request, self._read, session.device)
-        loop.submit(lambda scheduler: scheduler.begin(session, utterances))
+        planned = Plan(
+            self._request, loop.scheduler.plan(self._request, self._read, session.device)
+        )
+
+        def follow(session: Session) -> None:
+            utterance = planned.next()
+            loop.submit(lambda _: session.follow(utterance))
+
+        more = None if planned.whole else lambda: self._do(follow)
+        loop.submit(lambda scheduler: scheduler.begin(session, planned.first, more))
 
     @property
     def _ids(self) -> ArrivingTokens:
@@ -99,15 +165,22 @@ class Ticket:
             self._arriving = arriving_tokens(self._request, tokenizer, self._read)
         return self._arriving
 
+    @property
+    def _rank(self) -> Rank:
+        text, session = self._request.text, self._session
+        begun = bool(session and session.utterances)
+        return (begun, len(text)) if isinstance(text, str) else (False, 0)
+
     def _read(self, text: str, language: Language) -> str:
         if self._session and self._session.done:
             raise CosyError("nobody waits for this text any more")
-        return self._intake.read(text, language)
+        with self._intake.turns.pause(self._rank):
+            return self._intake.read(text, language)
 
     def _hand_over(self, session: Session, ids: list[int]) -> None:
         def push(scheduler: Scheduler) -> None:
             try:
-                scheduler.push(session, ids)
+                session.push(ids)
             except Exception as error:
                 scheduler.fail(session, client_error(error))
 
@@ -131,7 +204,11 @@ class Ticket:
                     return
                 task = self._tasks.popleft()
             try:
-                task(session)
+                if self._request.mode is Mode.CONVERT:  # a net listens, and needs no Python
+                    task(session)
+                else:
+                    with self._intake.turns.turn(self._rank):
+                        task(session)
             except Exception as error:
                 reason = client_error(error)
                 self._intake.loop.submit(lambda scheduler: scheduler.fail(session, reason))  # noqa: B023

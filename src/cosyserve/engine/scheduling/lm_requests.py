@@ -5,7 +5,7 @@ Sizes and a tokenizer are enough for that, so the LM may run anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from cosyserve.text import END_OF_PROMPT, ArrivingTokens, TextTokenizer, segment
 from cosyserve.text.arriving.gate import ReadinessGate
 from cosyserve.text.numbers import Reader, read_numbers
 from cosyserve.text.pronunciation.lexicon import lexicon
+from cosyserve.text.tokenizer import check_unicode
 
 SEGMENT_SEEDS = 0x9E3779B9
 RETRY_SEEDS = 0x5851F42D4C957F2D
@@ -44,9 +45,10 @@ class LMTask:
 
 def lm_tasks(
     config: ModelConfig, tokenizer: TextTokenizer, request: SpeechRequest, text: str, read: Reader
-) -> list[LMTask]:
-    """A task per segment; none where there is nothing to say."""
+) -> Iterator[LMTask]:
+    """A task per segment, each when it is asked for; none where there is nothing to say."""
     assert config.lm
+    check_unicode(text)
     led = prompt(request, config.lm, tokenizer, text, read)
     lead, speech = (*led.prefix, *led.text), led.speech
     pace = Pace.of(config, len(led.text), len(speech), led.transcript)
@@ -59,9 +61,10 @@ def lm_tasks(
         read=read,
         lexicon=lexicon(request.lexicon, tokenizer.alphabets),
     )
-    tasks = []
+    silent = spoken = False
     for number, part in enumerate(parts):
         if not tokenizer.speaks(part):
+            silent = True
             continue
         ids = encode(tokenizer, part, config.lm.text_vocab)
         left = MAX_POSITIONS - len(lead) - len(ids) - len(speech) - 2  # start and task
@@ -74,10 +77,10 @@ def lm_tasks(
             seed=segment_seed(request.seed, number),
             sampling=request.sampling,
         )
-        tasks.append(LMTask(lm_request, len(ids), pace.least_tokens(len(ids), part)))
-    if parts and not tasks:
+        yield LMTask(lm_request, len(ids), pace.least_tokens(len(ids), part))
+        spoken = True
+    if silent and not spoken:
         raise InputError("the model knows no sound for any character of the text")
-    return tasks
 
 
 def arriving_tokens(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from cosyserve.audio import whisper_log_mel
 from cosyserve.checkpoints.model import Model
@@ -18,13 +19,13 @@ from cosyserve.engine.scheduling.lm_requests import (
     prompt,
     segment_seed,
 )
-from cosyserve.engine.scheduling.session import Utterance
+from cosyserve.engine.scheduling.session import ARRIVING_TOKENS, Utterance
 from cosyserve.errors import InputError
 from cosyserve.models.lm.bistream import TEXT_RUN, Bistream
 from cosyserve.text.numbers import Reader, read_numbers
 from cosyserve.voices.fits import check_fits
 
-ARRIVING_TOKENS = 1024  # of a text that arrives piece by piece
+AT_ONCE = 300  # characters of a text that is planned as a whole
 
 
 @dataclass(frozen=True)
@@ -37,21 +38,34 @@ class PlannedUtterance:
     least_tokens: int = 0
 
 
+class Plan:
+    """The utterances of a request: of a long text only the first is made at once."""
+
+    def __init__(self, request: SpeechRequest, utterances: Iterable[Utterance]) -> None:
+        self._rest = iter(utterances)
+        self.whole = not isinstance(request.text, str) or len(request.text) <= AT_ONCE
+        self.first = list(self._rest if self.whole else islice(self._rest, 1))
+
+    def next(self) -> Utterance | None:
+        """Another one; None: there are no more."""
+        return next(self._rest, None)
+
+
 def plan(
     model: Model, token2wav: Token2Wav, request: SpeechRequest, read: Reader = read_numbers
-) -> list[Utterance]:
-    """The utterances of a request."""
+) -> Iterator[Utterance]:
+    """The utterances of a request, each when it is asked for."""
     check_fits(request.voice, model.config.voice_format)
+    planned: Iterable[PlannedUtterance]
     if request.mode is Mode.CONVERT:
         planned = [_conversion(model, request)]
     elif isinstance(request.text, str):
         planned = _whole_text(model, request, request.text, read)
     else:
         planned = [_arriving_text(model, request, read)]
-    if not planned:
-        raise InputError("there is nothing to say in the text")
-    return [
-        Utterance(
+    number = -1
+    for number, part in enumerate(planned):
+        yield Utterance(
             part.generate,
             token2wav.begin(
                 request.voice,
@@ -64,13 +78,13 @@ def plan(
             least_tokens=part.least_tokens,
             follows=number > 0,
         )
-        for number, part in enumerate(planned)
-    ]
+    if number < 0:
+        raise InputError("there is nothing to say in the text")
 
 
 def _whole_text(
     model: Model, request: SpeechRequest, text: str, read: Reader
-) -> list[PlannedUtterance]:
+) -> Iterator[PlannedUtterance]:
     config, tokenizer = model.need_text_side()
     sampling = model.config.sampling
     model.need_token2wav()
@@ -82,7 +96,7 @@ def _whole_text(
             task.least_tokens,
         )
 
-    return [planned(task) for task in lm_tasks(model.config, tokenizer, request, text, read)]
+    return map(planned, lm_tasks(model.config, tokenizer, request, text, read))
 
 
 def _arriving_text(model: Model, request: SpeechRequest, read: Reader) -> PlannedUtterance:
@@ -100,15 +114,6 @@ def _arriving_text(model: Model, request: SpeechRequest, read: Reader) -> Planne
             max_tokens=max_tokens,
         )
     )
-
-
-def check_arrived(text_tokens: int) -> None:
-    """A text that arrives piece by piece must leave room for its speech."""
-    if text_tokens > ARRIVING_TOKENS:
-        raise InputError(
-            f"a text that arrives piece by piece may have {ARRIVING_TOKENS} tokens: begin another "
-            "request"
-        )
 
 
 def _conversion(model: Model, request: SpeechRequest) -> PlannedUtterance:

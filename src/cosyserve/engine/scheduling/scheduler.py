@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from cosyserve.checkpoints.model import Model
@@ -23,8 +23,7 @@ from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.compute.warm_up import oom_as_error, warm_up
 from cosyserve.engine.scheduling.admission import Admission
 from cosyserve.engine.scheduling.chunks import NEEDED_SECONDS, Token2WavLike
-from cosyserve.engine.scheduling.lm_requests import check_text
-from cosyserve.engine.scheduling.plan import check_arrived, plan
+from cosyserve.engine.scheduling.plan import Plan, plan
 from cosyserve.engine.scheduling.session import AudioSink, Session, Utterance
 from cosyserve.engine.scheduling.session_chunks import SessionChunks
 from cosyserve.engine.scheduling.take import UnusableTakeError
@@ -57,7 +56,7 @@ class Scheduler:
         self,
         lm: LMLike,
         token2wavs: Sequence[Token2WavLike],
-        plan: Callable[[SpeechRequest, Reader, int], list[Utterance]],
+        plan: Callable[[SpeechRequest, Reader, int], Iterable[Utterance]],
         *,
         slots: int = CPU_SLOTS,
         max_waiting: int = MAX_WAITING,
@@ -109,13 +108,22 @@ class Scheduler:
         warm_up({"speech LM": self.lm, **self._chunks.token2wavs}, self.slots)
 
     def open(self, request: SpeechRequest, sink: AudioSink) -> Session:
-        """A new session, planned here and now; its chunks, or one error, go to the sink."""
+        """A new session, planned here and now, or when more of it is needed; its chunks, or one
+        error, go to the sink."""
         session = self.enter(request, sink)
         try:
-            self.begin(session, self.plan(request, read_numbers, session.device))
+            planned = Plan(request, self.plan(request, read_numbers, session.device))
         except Exception as error:  # the session must not wait for ever
             self.cancel(session)
             raise client_error(error) from error
+
+        def more() -> None:
+            try:
+                session.follow(planned.next())
+            except Exception as error:
+                self.fail(session, client_error(error))
+
+        self.begin(session, planned.first, None if planned.whole else more)
         return session
 
     def enter(self, request: SpeechRequest, sink: AudioSink) -> Session:
@@ -128,28 +136,18 @@ class Scheduler:
         self._opened += 1
         return session
 
-    def begin(self, session: Session, utterances: list[Utterance]) -> None:
-        """The session may run: its plan is made."""
+    def begin(
+        self,
+        session: Session,
+        utterances: list[Utterance],
+        more: Callable[[], None] | None = None,
+    ) -> None:
+        """The session may run: these are planned. `more` is called when another one is needed; the
+        answer is the session's `follow`."""
         if not session.done:
-            session.utterances = utterances
+            session.utterances, session.more = utterances, more
             session.passed.planned = self.clock()
             session.text_tokens = sum(utterance.text_tokens for utterance in utterances)
-
-    def push(self, session: Session, text: Sequence[int]) -> None:
-        """More text ids of a session whose text arrives piece by piece."""
-        for utterance in session.utterances:
-            stream = utterance.generation.text
-            if isinstance(stream, Bistream):
-                check_text(text, stream.config.text_vocab)
-                session.text_tokens += len(text)
-                check_arrived(session.text_tokens)
-                stream.push(text)
-
-    def end(self, session: Session) -> None:
-        """The text that arrived piece by piece is over."""
-        for utterance in session.utterances:
-            if isinstance(utterance.generation.text, Bistream):
-                utterance.generation.text.end()
 
     def cancel(self, session: Session) -> None:
         """Frees all that the session holds; nothing more goes to its sink."""
@@ -160,6 +158,7 @@ class Scheduler:
             for utterance in session.utterances:
                 self._leave(utterance.generation)
         session.utterances = []  # a session that is still referred to holds no tensors
+        session.more = None
         session.done = True
 
     def step(self) -> bool:
@@ -169,7 +168,7 @@ class Scheduler:
         spoke = self._advance_chunks()
         if drew or spoke:
             return True
-        if not (self._chunks or any(session.take.ready for session in self.running)):
+        if not (self._chunks or any(session.ready for session in self.running)):
             return False
         time.sleep(POLL_SECONDS)
         return True
@@ -208,6 +207,8 @@ class Scheduler:
             utterance = next(following, None)
             if utterance and utterance.generation not in joined and self.lm.free:
                 self.lm.join(utterance.generation)
+        for session in [session for session in self.running if session.runs_out]:
+            session.ask()
 
     def _lm_rests(self) -> bool:
         """Whether chunks are computed and nobody waits for tokens: drawing them would only slow a
@@ -262,7 +263,7 @@ class Scheduler:
 
     def _ready(self) -> list[Session]:
         now = self.clock()
-        ready = [session for session in self.running if session.utterances[0].take.ready]
+        ready = [session for session in self.running if session.ready]
         for session in ready:
             if session.ready_since is None:
                 session.ready_since = now

@@ -6,7 +6,7 @@ A long text is several utterances, spoken one after another.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cosyserve.contracts import (
@@ -21,15 +21,21 @@ from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.limits import OFFLINE_SLACK
 from cosyserve.engine.compute.playback import Playback
 from cosyserve.engine.compute.queued_audio import Token2WavState
+from cosyserve.engine.scheduling.lm_requests import check_text
 from cosyserve.engine.scheduling.take import Take
-from cosyserve.errors import CosyError
+from cosyserve.errors import CosyError, InputError
 from cosyserve.models.lm.bistream import Bistream
 
 AudioSink = Callable[[AudioChunk | CosyError], None]
 
+ARRIVING_TOKENS = 1024  # of a text that arrives piece by piece: it must leave room for its speech
+
 
 class Utterance:
     """A part of the text on its way from the LM to samples."""
+
+    generation: Generation
+    take: Take
 
     def __init__(
         self,
@@ -49,7 +55,18 @@ class Utterance:
         self._generate = generate
         self._initial_state = state
         self._stream = stream
+        self._early: tuple[Generation, Take] | None = None  # the attempt that ended too soon
         self.begin(attempt=0)
+
+    def redraw(self) -> None:
+        """Once more, as it ended too soon."""
+        self._early = self.generation, self.take
+        self.begin(attempt=1)
+
+    def keep_longer(self) -> None:
+        """What was drawn again and ended even sooner was not heard: the first attempt is spoken."""
+        if self._early and len(self.generation.tokens) < len(self._early[0].tokens):
+            self.generation, self.take = self._early
 
     def begin(self, attempt: int) -> None:
         """From the start; nothing is left of earlier attempts."""
@@ -100,6 +117,8 @@ class Session:
     sink: AudioSink
     device: int = 0  # the number of the token2wav that its chunks are computed by
     utterances: list[Utterance] = field(default_factory=list)  # the first is the one being spoken
+    more: Callable[[], None] | None = None  # asks for another one; None: there are no more
+    asked: bool = False  # for another one, which has not come
     number: int = field(default_factory=lambda: next(_numbers))
     playback: Playback = field(default_factory=Playback)
     passed: Passed = field(default_factory=Passed)
@@ -140,6 +159,26 @@ class Session:
         return self.take.spare
 
     @property
+    def ready(self) -> bool:
+        """Whether its next chunk can be computed: before the last one of an utterance, it must be
+        known whether another one follows."""
+        unknown = self.more and len(self.utterances) == 1
+        return self.take.ready and not (unknown and self.take.may_be_last)
+
+    @property
+    def runs_out(self) -> bool:
+        """Whether the LM draws, or has drawn, the last utterance that is planned. While somebody
+        waits for a first sound, nothing else is planned before it is drawn."""
+        *before, last = (utterance.generation.finish is not None for utterance in self.utterances)
+        return last or (all(before) and not self.urgent)
+
+    def ask(self) -> None:
+        """Has another utterance planned, if there may be one."""
+        if self.more and not self.asked:
+            self.asked = True
+            self.more()
+
+    @property
     def growing(self) -> bool:
         """Not where the LM waits for whoever writes the text."""
         generation = self.utterances[0].generation
@@ -166,12 +205,47 @@ class Session:
         """The LM has come to the end of an utterance; where that is too soon, it begins again."""
         self.passed.drawn = now
         for utterance in self.utterances:
-            if utterance.generation is row and utterance.take.redraws and not utterance.attempt:
-                self.retry(utterance)
+            if utterance.generation is not row:
+                continue
+            if utterance.attempt:
+                utterance.keep_longer()
+            elif utterance.take.redraws:
+                self.retries += 1
+                utterance.redraw()
 
     def retry(self, utterance: Utterance) -> None:
         self.retries += 1
         utterance.begin(utterance.attempt + 1)
+
+    def follow(self, utterance: Utterance | None) -> None:
+        """Another utterance is planned; None: there are no more."""
+        self.asked = False
+        if utterance is None:
+            self.more = None
+        elif not self.done:
+            self.utterances.append(utterance)
+            self.text_tokens += utterance.text_tokens
+
+    def push(self, text: Sequence[int]) -> None:
+        """More text ids, where the text arrives piece by piece."""
+        for stream in self._arriving():
+            check_text(text, stream.config.text_vocab)
+            self.text_tokens += len(text)
+            if self.text_tokens > ARRIVING_TOKENS:
+                raise InputError(
+                    f"a text that arrives piece by piece may have {ARRIVING_TOKENS} tokens: begin "
+                    "another request"
+                )
+            stream.push(text)
+
+    def end(self) -> None:
+        """The text that arrived piece by piece is over."""
+        for stream in self._arriving():
+            stream.end()
+
+    def _arriving(self) -> list[Bistream]:
+        texts = (utterance.generation.text for utterance in self.utterances)
+        return [text for text in texts if isinstance(text, Bistream)]
 
     def send(self, samples: Floats, tokens: int, now: float, *, final: bool) -> None:
         """`final`: the utterance has come to its end."""

@@ -85,6 +85,13 @@ class Take:
         return tokens < self.needed or (tokens == self.needed and finish == "length")
 
     @property
+    def may_be_last(self) -> bool:
+        """Whether the next chunk may be the last: it is, or becomes so when it is extended."""
+        if self.source.finish is None:
+            return False
+        return self.final or (self.stream and len(self.source.tokens) <= self._max_end)
+
+    @property
     def heard(self) -> bool:
         """Whether some of it became audio."""
         return self._spoken > 0
@@ -108,13 +115,17 @@ class Take:
         short, for somebody waits for it."""
         if not (self.stream and self.ready):
             return
-        max_end = NEVER if self._spoken else self._max_first_end
-        drawn = len(self.source.tokens)
+        max_end, drawn = self._max_end, len(self.source.tokens)
         self._last = self.source.finish is not None and drawn <= max_end
         if not self._last:
             more = min(drawn - self.lookahead, max_end) - self._end
             self._end += more - more % self._grid
             self.needed = self._end + self.lookahead
+
+    @property
+    def _max_end(self) -> int:
+        """Tokens that the next chunk may reach to."""
+        return NEVER if self._spoken else self._max_first_end
 
     def due(self) -> list[int]:
         """All tokens that the next chunk is computed from."""

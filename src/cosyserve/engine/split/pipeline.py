@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from cosyserve.backends.protocols import LMBackend, LMRequest, Token2WavBackend
 from cosyserve.checkpoints.model import Model
@@ -34,7 +35,8 @@ class TokenStream:
         self.finish: FinishReason | None = None
         self.error: Exception | None = None
         self.take = take(self)
-        self._task = task
+        self.task = task
+        self._early: list[int] = []  # of an attempt that ended too soon
         self._updated = asyncio.Event()
 
     async def receive(self, lm: LMBackend, first_audio: asyncio.Event) -> None:
@@ -64,6 +66,8 @@ class TokenStream:
             async for piece in pieces:
                 self.tokens += piece.ids
                 self.finish = piece.finish
+                if self.finish and len(self.tokens) < len(self._early):
+                    self.tokens[:] = self._early  # it ended even sooner
                 if self.take.redraws and not self.attempt:
                     break
                 self._updated.set()
@@ -72,6 +76,7 @@ class TokenStream:
             else:
                 return
             # Nobody has seen an end that comes too soon: there was no pause since.
+            self._early = self.tokens[:]
             self.tokens.clear()
             self.finish, self.attempt = None, self.attempt + 1
         await self._draw(lm, first_audio)
@@ -80,19 +85,44 @@ class TokenStream:
         """Tokens are wanted when a chunk can be made of them."""
         first_chunk = self.take.needed
         chunk = HOP_TOKENS if first_chunk < NEVER else 1
-        return replace(self._task.for_attempt(self.attempt), first_chunk=first_chunk, chunk=chunk)
+        return replace(self.task.for_attempt(self.attempt), first_chunk=first_chunk, chunk=chunk)
 
 
 @dataclass(eq=False)
 class SplitSession:
-    """One request, its utterances' tokens, and what was sent of it."""
+    """One request, its utterances' tokens as far as they are planned, and what was sent of it."""
 
     request: SpeechRequest
-    text_tokens: int
     streams: list[TokenStream]
+    text_tokens: int
+    whole: bool = False  # all utterances are planned
+    error: Exception | None = None  # why no more could be
     finish: FinishReason = "stop"  # of its utterances, the first that did not end well
     playback: Playback = field(default_factory=Playback)
     first_audio: asyncio.Event = field(default_factory=asyncio.Event)
+    _planned: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def follow(self, stream: TokenStream | None) -> None:
+        """Another utterance is planned; None: there are no more."""
+        if stream is None:
+            self.whole = True
+        else:
+            self.streams.append(stream)
+            self.text_tokens += stream.task.text_tokens
+        self._planned.set()
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self._planned.set()
+
+    async def is_last(self, number: int) -> bool:
+        """Whether no utterance follows, as soon as that is known."""
+        while number == len(self.streams) - 1 and not self.whole:
+            if self.error:
+                raise self.error
+            self._planned.clear()
+            await self._planned.wait()
+        return number == len(self.streams) - 1
 
     def send(self, samples: Floats, tokens: int, finish: FinishReason | None) -> AudioChunk:
         """The next chunk; `finish` says how the speech ended."""
@@ -125,15 +155,13 @@ class SplitEngine:
 
     async def open(self, request: SpeechRequest) -> AsyncGenerator[AudioChunk, None]:
         """Chunks in order. Closing the iterator cancels the session, here and in both backends."""
-        tasks = await asyncio.to_thread(self._plan, request)
-        session = SplitSession(
-            request,
-            sum(task.text_tokens for task in tasks),
-            [self._token_stream(request, task, number) for number, task in enumerate(tasks)],
-        )
-        receivers = [asyncio.create_task(_receive_all(self.lm, session))]
+        tasks = self._plan(request)
+        first = await asyncio.to_thread(next, tasks)
+        session = SplitSession(request, [self._token_stream(request, first, 0)], first.text_tokens)
+        receivers = [asyncio.create_task(self._draw_all(session, tasks))]
+        number = 0
         try:
-            for number, task in enumerate(tasks):
+            while number < len(session.streams):
                 try:
                     async with aclosing(self._speak(session, number)) as out:
                         async for chunk in out:
@@ -142,13 +170,14 @@ class SplitEngine:
                     failed = session.streams[number]
                     if failed.attempt or failed.take.heard:
                         raise
-                    again = self._token_stream(request, task, number, attempt=1)
+                    again = self._token_stream(request, failed.task, number, attempt=1)
                     session.streams[number] = again
                     receiver = again.receive(self.lm, session.first_audio)
                     receivers.append(asyncio.create_task(receiver))
                     async with aclosing(self._speak(session, number)) as out:
                         async for chunk in out:
                             yield chunk
+                number += 1
         finally:
             for receiving in receivers:
                 receiving.cancel()
@@ -158,15 +187,48 @@ class SplitEngine:
         await self.lm.close()
         await self.token2wav.close()
 
-    def _plan(self, request: SpeechRequest) -> list[LMTask]:
+    async def _draw_all(self, session: SplitSession, tasks: Iterator[LMTask]) -> None:
+        """The LM may run ahead of the audio: one utterance of a session at a time. The next one is
+        planned meanwhile, but before the first audio only when there is nothing else to draw."""
+        heard = asyncio.create_task(session.first_audio.wait())
+        works: list[asyncio.Task[Any]] = [heard]
+        stream: TokenStream | None = session.streams[0]
+        try:
+            while stream:
+                receiving = asyncio.create_task(stream.receive(self.lm, session.first_audio))
+                works = [heard, receiving]
+                if session.request.stream:
+                    await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+                stream = await self._plan_next(session, tasks)
+                await receiving
+        finally:
+            for work in works:
+                work.cancel()
+            await asyncio.gather(*works, return_exceptions=True)
+
+    async def _plan_next(
+        self, session: SplitSession, tasks: Iterator[LMTask]
+    ) -> TokenStream | None:
+        try:
+            task = await asyncio.to_thread(next, tasks, None)
+        except Exception as error:
+            session.fail(error)
+            return None
+        number = len(session.streams)
+        stream = self._token_stream(session.request, task, number) if task else None
+        session.follow(stream)
+        return stream
+
+    def _plan(self, request: SpeechRequest) -> Iterator[LMTask]:
         if request.mode is Mode.CONVERT or not isinstance(request.text, str):
             raise InputError("neither 'convert' nor text in pieces is possible with this engine")
         check_fits(request.voice, self.model.config.voice_format)
         config = self.model.config
-        tasks = lm_tasks(config, self._tokenizer, request, request.text, self._read)
-        if not tasks:
+        task = None
+        for task in lm_tasks(config, self._tokenizer, request, request.text, self._read):
+            yield task
+        if task is None:
             raise InputError("there is nothing to say in the text")
-        return tasks
 
     def _token_stream(
         self, request: SpeechRequest, task: LMTask, number: int, attempt: int = 0
@@ -189,7 +251,7 @@ class SplitEngine:
 
     async def _speak(self, session: SplitSession, number: int) -> AsyncGenerator[AudioChunk, None]:
         request, tokens = session.request, session.streams[number]
-        take, last = tokens.take, number == len(session.streams) - 1
+        take = tokens.take
         stream = self.token2wav.begin(
             request.voice,
             with_prompt=request.mode is not Mode.PRESET,
@@ -210,15 +272,10 @@ class SplitEngine:
                 if final and session.finish == "stop":
                     session.finish = take.finish or "stop"
                 session.first_audio.set()
-                yield session.send(samples, count, session.finish if final and last else None)
+                last = final and await session.is_last(number)
+                yield session.send(samples, count, session.finish if last else None)
         finally:
             await asyncio.shield(stream.close())
-
-
-async def _receive_all(lm: LMBackend, session: SplitSession) -> None:
-    """The LM may run ahead of the audio: one utterance of a session at a time."""
-    for stream in list(session.streams):
-        await stream.receive(lm, session.first_audio)
 
 
 @asynccontextmanager

@@ -47,14 +47,13 @@ from cosyserve.engine.workers.messages import (
     next_body,
 )
 from cosyserve.engine.workers.options import WorkerOptions
+from cosyserve.engine.workers.replies import Replies
 from cosyserve.errors import CheckpointError, WorkerError
 from cosyserve.voices.mirror import SentVoices
 
 READ_AHEAD = 1 << 20  # bytes: half of ten seconds of speech
 FORGET_SECONDS = 60.0  # between two looks for voices that nobody uses
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a start, by starts that failed in a row
-
-Reply = AudioChunk | Voice | Exception
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ class WorkerEngine:
         self._info: ModelInfo | None = None
         self._stats = EngineStats(ready=False, waiting=0, running=0)
         self._past = self._stats  # totals of earlier lives
-        self._replies: dict[int, asyncio.Queue[Reply]] = {}
+        self._replies: dict[int, Replies] = {}
         self._sent = SentVoices(options.voice_cache_bytes)
         self._ids = itertools.count()
         self._writer: asyncio.StreamWriter | None = None
@@ -107,7 +106,7 @@ class WorkerEngine:
                     request.text,
                     lambda piece: self._send(Push(id, piece)),
                     lambda: self._send(End(id)),
-                    replies.put_nowait,
+                    replies.put,
                 ):
                     while True:
                         reply = await replies.get()
@@ -118,8 +117,7 @@ class WorkerEngine:
                         if reply.final:
                             return
             finally:
-                with contextlib.suppress(WorkerError):
-                    self._send(Cancel(id))
+                self._cancel(id)
 
     @property
     def ready(self) -> bool:
@@ -136,8 +134,7 @@ class WorkerEngine:
             try:
                 reply = await replies.get()
             finally:
-                with contextlib.suppress(WorkerError):
-                    self._send(Cancel(id))
+                self._cancel(id)
         if isinstance(reply, Exception):
             raise reply
         assert isinstance(reply, Voice)
@@ -150,9 +147,9 @@ class WorkerEngine:
                 await self._keeper
 
     @contextlib.contextmanager
-    def _request(self) -> Iterator[tuple[int, asyncio.Queue[Reply]]]:
+    def _request(self) -> Iterator[tuple[int, Replies]]:
         """The id of a new request, and where its replies arrive."""
-        id, replies = next(self._ids), asyncio.Queue[Reply]()
+        id, replies = next(self._ids), Replies(self.options.max_unread_bytes)
         self._replies[id] = replies
         try:
             yield id, replies
@@ -163,6 +160,10 @@ class WorkerEngine:
         self._check_ready()
         assert self._writer
         self._writer.write(frame(message))
+
+    def _cancel(self, id: int) -> None:
+        with contextlib.suppress(WorkerError):
+            self._send(Cancel(id))
 
     def _check_ready(self) -> None:
         if self._writer is None or not self.ready:
@@ -194,7 +195,7 @@ class WorkerEngine:
                     self._past = replace(self.stats().totals, restarts=self._past.restarts + 1)
                     self._stats = EngineStats(ready=False, waiting=0, running=0)
                     for replies in self._replies.values():
-                        replies.put_nowait(WorkerError("the worker died while it was speaking"))
+                        replies.put(WorkerError("the worker died while it was speaking"))
         except asyncio.IncompleteReadError:
             log.warning("%s died", self.name)
         except WorkerError as error:  # it may be of another version
@@ -262,8 +263,10 @@ class WorkerEngine:
                 self._started.set_exception(CheckpointError(message.message))
         elif replies := self._replies.get(message.id):
             if isinstance(message, Chunk):
-                replies.put_nowait(message.chunk)
+                replies.put(message.chunk)
+                if replies.given_up:
+                    self._cancel(message.id)
             elif isinstance(message, Embedded):
-                replies.put_nowait(message.voice)
+                replies.put(message.voice)
             else:
-                replies.put_nowait(message.error)
+                replies.put(message.error)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cosyserve.backends.llm_server import LLMServer
 from cosyserve.choices import (
     LM_FILE,
+    MAX_UNREAD_BYTES,
     MAX_WAIT_SECONDS,
     MAX_WAITING,
     VOICE_CACHE_BYTES,
@@ -32,4 +33,5 @@ class WorkerOptions:
     waiting: int = MAX_WAITING
     max_wait: float = MAX_WAIT_SECONDS
     voice_cache_bytes: int = VOICE_CACHE_BYTES
+    max_unread_bytes: int = MAX_UNREAD_BYTES  # of a request's audio, on the gateway's side
     llm: LLMServer | None = None  # that draws the speech tokens: then no LM is loaded

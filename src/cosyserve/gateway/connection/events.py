@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, Field
 
@@ -36,11 +36,22 @@ class DoneEvent(BaseModel):
     finish_reason: str  # as of an `AudioChunk`
     usage: Usage
 
+    def after(self, earlier: DoneEvent, characters: int) -> Self:
+        """The same of all utterances of a stream so far; `characters`: of its text before the
+        last one."""
+        return self.model_copy(update={"usage": earlier.usage + self.usage})
+
 
 class TimedDoneEvent(DoneEvent):
-    """Of an utterance whose words were told."""
+    """Of an utterance whose words are told."""
 
     spoken: Spoken
+
+    def after(self, earlier: DoneEvent, characters: int) -> Self:
+        done = super().after(earlier, characters)
+        if isinstance(earlier, TimedDoneEvent):
+            done.spoken = self.spoken.after(earlier.spoken, characters)
+        return done
 
 
 class ErrorEvent(BaseModel):

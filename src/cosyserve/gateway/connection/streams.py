@@ -9,12 +9,13 @@ from cosyserve.audio import AudioFormat
 from cosyserve.gateway.connection.connection import Connection
 from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.connection.events import (
+    DoneEvent,
     ErrorEvent,
     ServerEvent,
     TimedDoneEvent,
     WordsEvent,
 )
-from cosyserve.gateway.connection.text import TextBuffer
+from cosyserve.gateway.connection.text import TextBuffer, TextSplit
 from cosyserve.gateway.connection.utterance import Cancelled, ConnectionUtterance
 from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.limits import too_many
@@ -31,17 +32,25 @@ class SpeechStream:
     Of an utterance that ends before its text does, the rest is passed over.
     """
 
-    def __init__(self, connection: StreamsConnection, name: str, fields: SpeechFields) -> None:
+    def __init__(
+        self,
+        connection: StreamsConnection,
+        name: str,
+        fields: SpeechFields,
+        split: TextSplit | None = None,
+    ) -> None:
         self._connection = connection
-        self._fields = fields
+        self._split = split
         self._text: TextBuffer | None = None  # that is being spoken
         self._waiting: deque[TextBuffer] = deque()
         self._utterance: ConnectionUtterance | None = None
         self._discarding = False
+        self._arrived = 0  # characters of all pieces
         self.name = name
+        self.fields = fields
         self.utterances = 0  # that were begun
         self.characters = 0  # of the texts of those that have ended
-        self.seconds = 0.0  # of their speech, if its words are told
+        self.done: DoneEvent | None = None  # what those had to say at their ends, added up
         self.ended = False  # no more text comes
         self.failed = False  # its last utterance has, with an error that the client was told
 
@@ -55,6 +64,16 @@ class SpeechStream:
         return self._text is not None and self._text.ended
 
     @property
+    def flushed_by_client(self) -> bool:
+        """Whether a flush has ended it, and not the stream's end."""
+        return self._text is not None and self._text.flushed
+
+    @property
+    def empty(self) -> bool:
+        """Whether an utterance has begun of which there is nothing to say yet."""
+        return self._open_text is not None and self._open_text.started is None
+
+    @property
     def last(self) -> bool:
         """Whether its last utterance is being spoken."""
         return self.ended and not self._waiting
@@ -65,39 +84,48 @@ class SpeechStream:
 
     def start(self) -> None:
         """Begins an utterance before there is a text, for clients that wait until it has begun."""
-        self._waiting.append(self._connection.new_text())
-        self._advance()
+        self._begin_text()
 
     def push(self, piece: str) -> None:
         if self._discarding:
             return
         text = self._open_text
+        if text is None and piece.strip():
+            text = self._begin_text()
+        self._arrived += len(piece)
         if text is None:
-            if not piece.strip():
-                return
-            text = self._connection.new_text()
-            self._waiting.append(text)
-            self._advance()
+            return
         try:
             self._connection.check_waiting(sum(t.characters for t in self._waiting) + len(piece))
             text.push(piece)
         except Refusal as refusal:
-            self._fail(refusal)
+            self.fail(refusal)
+
+    def keep_alive(self) -> None:
+        """More of the text comes, but not soon."""
+        if text := self._open_text:
+            text.push("")
 
     def flush(self) -> bool:
         """Ends the utterance -> whether there was one to end."""
-        self._discarding = False
         text = self._open_text
-        if text is None or text.started is None:
-            return False
-        text.end()
-        return True
+        if ended := self._end_text():
+            assert text
+            text.flushed = True
+        return ended
 
     def end(self) -> None:
         """Ends the stream: what has come is spoken."""
-        if not self.flush() and self._open_text:
+        if not self._end_text() and self._open_text:
             self.clear()  # an utterance without a text
         self.ended = True
+
+    def fail(self, refusal: Refusal) -> None:
+        """Ends the utterance that is being spoken; the rest of the text is passed over."""
+        assert self._utterance
+        self._waiting.clear()
+        self._discarding = True
+        self._utterance.stop(refusal)
 
     def close(self) -> None:
         """Ends the stream: what was flushed is spoken, and nothing else."""
@@ -119,11 +147,13 @@ class SpeechStream:
     async def send(self, item: ServerEvent | bytes) -> None:
         if isinstance(item, ErrorEvent):
             self.failed = True
-        if isinstance(item, WordsEvent):
-            item = item.later(self.seconds)
+        if isinstance(item, WordsEvent) and isinstance(self.done, TimedDoneEvent):
+            item = item.later(self.done.spoken.seconds)
+        if isinstance(item, DoneEvent):
+            assert self._text
+            item = item.after(self.done, self._text.before) if self.done else item
+            self.done = item
         await self._connection.tell(self, item)
-        if isinstance(item, TimedDoneEvent):
-            self.seconds += item.spoken.seconds
 
     def utterance_ended(self) -> None:
         assert self._text
@@ -142,21 +172,30 @@ class SpeechStream:
         text = self._waiting[-1] if self._waiting else self._text
         return text if text and not text.ended else None
 
+    def _begin_text(self) -> TextBuffer:
+        text = self._connection.new_text(self._split, self._arrived)
+        self._waiting.append(text)
+        self._advance()
+        return text
+
+    def _end_text(self) -> bool:
+        """Ends the text that arrives -> whether there was one to end."""
+        self._discarding = False
+        text = self._open_text
+        if text is None or text.started is None:
+            return False
+        text.end()
+        return True
+
     def _advance(self) -> None:
         if self._utterance or not self._waiting:
             return
-        fields = self._fields
+        fields = self.fields
         if self.utterances and fields.response_format is AudioFormat.WAV:
             fields = fields.model_copy(update={"response_format": AudioFormat.PCM})  # one header
         self._text, self.failed = self._waiting.popleft(), False
         self.utterances += 1
         self._utterance = self._connection.begin_in(self, fields, self._text)
-
-    def _fail(self, refusal: Refusal) -> None:
-        assert self._utterance
-        self._waiting.clear()
-        self._discarding = True
-        self._utterance.stop(refusal)
 
 
 class StreamsConnection(Connection):
@@ -173,13 +212,15 @@ class StreamsConnection(Connection):
     async def tell_over(self, stream: SpeechStream) -> None:
         """Tells the client that a stream is over; raises ClientLeft."""
 
-    def open_stream(self, name: str, fields: SpeechFields) -> SpeechStream:
+    def open_stream(
+        self, name: str, fields: SpeechFields, split: TextSplit | None = None
+    ) -> SpeechStream:
         if len(self.streams) >= MAX_STREAMS:
             failed = next((s.name for s in self.streams.values() if s.failed), None)
             if failed is None:
                 raise too_many(f"{MAX_STREAMS} contexts are open on this connection")
             del self.streams[failed]  # its client may never end it
-        stream = self.streams[name] = SpeechStream(self, name, fields)
+        stream = self.streams[name] = SpeechStream(self, name, fields, split)
         return stream
 
     async def settle(self, stream: SpeechStream) -> None:
@@ -200,9 +241,9 @@ class StreamsConnection(Connection):
         stream.utterance_ended()
         await self.settle(stream)
 
-    def new_text(self) -> TextBuffer:
+    def new_text(self, split: TextSplit | None, before: int) -> TextBuffer:
         limits = self._context.limits
-        return TextBuffer(limits.input_characters, limits.idle_seconds)
+        return TextBuffer(limits.input_characters, limits.idle_seconds, split, before)
 
     def check_waiting(self, characters: int) -> None:
         """Refuses more text than one that may wait to be spoken."""

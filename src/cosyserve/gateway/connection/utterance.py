@@ -26,9 +26,10 @@ from cosyserve.gateway.limits import shutting_down, took_too_long
 from cosyserve.gateway.speech.body import SpeechFields
 from cosyserve.gateway.speech.framing import Usage, open_framing
 from cosyserve.gateway.speech.speaking import Speaking
-from cosyserve.gateway.speech.word_times import WordTimes
+from cosyserve.gateway.speech.word_times import Spoken, WordTimes
 from cosyserve.gateway.telemetry.record import Record
 from cosyserve.gateway.telemetry.trace import CLIENT_LEFT
+from cosyserve.text.sentences import Split
 
 FRAME_BYTES = 1 << 16  # of audio: clients refuse large messages, and wait long for them
 LAST_EVENT_SECONDS = 5.0  # for a last event, when the time for all others is over
@@ -162,6 +163,7 @@ class ConnectionUtterance:
             *(request, framing, self._record, fields.max_new_tokens),
             trim=self._context.interpreter.trims(fields),
             timestamps=fields.timestamps is not None,
+            split=self._split,
         )
 
         async def tell(times: WordTimes) -> None:
@@ -174,10 +176,17 @@ class ConnectionUtterance:
                 self._record.bytes_out += len(data)
         await deliver(self._done(self._record.finish))
 
+    @property
+    def _split(self) -> Split | None:
+        """Into what its text is cut while it arrives; None: it is not."""
+        split = None if isinstance(self._text, str) else self._text.split
+        return None if split == "none" else split
+
     def _done(self, finish: str) -> DoneEvent:
         speaking, request_id = self._speaking, self._record.request_id
         usage = speaking.usage if speaking else NO_USAGE
-        if speaking and (spoken := speaking.spoken):
+        if self._fields.timestamps:
+            spoken = (speaking and speaking.spoken) or Spoken()
             return TimedDoneEvent(
                 request_id=request_id, finish_reason=finish, usage=usage, spoken=spoken
             )

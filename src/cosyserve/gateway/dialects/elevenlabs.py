@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from enum import Enum, auto
 from itertools import pairwise
 from typing import Any
 
@@ -39,6 +40,19 @@ FORMATS = {
 DEFAULT_FORMAT = "mp3_44100_128"
 
 
+class Alignment(Enum):
+    """From where the times in a message count. As with the service, they begin anew in each: where
+    those of the last one have ended. LiveKit, whose address says `sync_alignment=true`, takes them
+    for those of the whole context; Pipecat, whose address doesn't, adds them up."""
+
+    OFF = auto()
+    ANEW = auto()
+    FROM_START = auto()
+
+
+ALIGNMENTS = {"false": Alignment.OFF, "true": Alignment.FROM_START}
+
+
 class VoiceSettings(BaseModel):
     """What else there is describes voices that a model here does not have."""
 
@@ -72,11 +86,12 @@ class ElevenLabsConnection(DialectConnection):
         super().__init__(websocket, context)
         self._voice: str = websocket.path_params["voice"]
         self._query = websocket.query_params
+        self._alignment = ALIGNMENTS.get(self._query.get("sync_alignment", ""), Alignment.ANEW)
         self._key_ring = websocket.scope["state"].get("key_ring")
         if self._key_ring:
             self.share = 0.25  # others, who have shown their keys, must find a place
         self._context_id: str | None = None  # in the message that is being read
-        self._aligned: dict[str, float] = {}  # seconds of a stream whose words were told
+        self._aligned: dict[str, float] = {}  # seconds of a stream that its next times count from
 
     async def open(self) -> None:
         self._new_fields(VoiceSettings())  # refuses what can't be before the connection is there
@@ -104,7 +119,8 @@ class ElevenLabsConnection(DialectConnection):
                 await self.say({"audio": audio} | untold | self._named(stream.name))
             case WordsEvent():
                 times = _alignment(item, since=self._aligned.get(stream.name, 0.0))
-                self._aligned[stream.name] = item.end[-1]
+                if self._alignment is not Alignment.FROM_START:
+                    self._aligned[stream.name] = item.end[-1]
                 aligned = {"alignment": times, "normalizedAlignment": times}
                 told = {"audio": None, "isFinal": None} | aligned
                 await self.say(told | self._named(stream.name))
@@ -140,15 +156,13 @@ class ElevenLabsConnection(DialectConnection):
             sample_rate=sample_rate or None,
             language=self._query.get("language_code"),
             speed=settings.speed,
-            timestamps=None if self._query.get("sync_alignment") == "false" else "word",
+            timestamps=None if self._alignment is Alignment.OFF else "word",
         )
 
 
 def _alignment(words: WordsEvent, since: float) -> dict[str, list[Any]]:
-    """Every character in its share of its word, the blank behind it in the gap to the next word.
-
-    As with the service, times begin anew in each message: where those of the last one have ended.
-    """
+    """Every character in its share of its word, the blank behind it in the gap to the next word;
+    times count from the second `since` on."""
     characters: list[str] = []
     places: list[float] = []  # milliseconds at which characters begin, and the last one ends
     for word, start, end in zip(words.words, words.start, words.end, strict=True):

@@ -12,6 +12,7 @@ from cosyserve.audio import AudioFormat
 from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.connection.events import DoneEvent, ErrorEvent, ServerEvent, StartedEvent
 from cosyserve.gateway.connection.streams import SpeechStream
+from cosyserve.gateway.connection.text import TextSplit
 from cosyserve.gateway.dialects.dialect import DialectConnection, out_of_order, read
 from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.speech.body import SpeechFields
@@ -22,6 +23,10 @@ FIRST = "session.config"  # what tells their clients from ours
 class InputMessage(BaseModel):
     type: Literal["session.config", "input.text", "input.done", "session.close"]
     text: str = ""
+
+
+class SessionFields(SpeechFields):
+    split_granularity: TextSplit | None = None
 
 
 class OmniConnection(DialectConnection):
@@ -35,7 +40,7 @@ class OmniConnection(DialectConnection):
         """`first`: the message that was read from the connection, which is open."""
         super().__init__(websocket, context)
         self._unread: dict[str, Any] | None = first
-        self._session: SpeechFields | None = None
+        self._session: SessionFields | None = None
         self._bytes: int | None = None  # of the audio that was begun
 
     async def open(self) -> None:
@@ -63,12 +68,12 @@ class OmniConnection(DialectConnection):
             if stream:
                 raise out_of_order("this session has a text: send 'input.done' first")
             given = {name: value for name, value in message.items() if name != "type"}
-            self._session = read(SpeechFields, {"response_format": AudioFormat.WAV} | given)
+            self._session = read(SessionFields, {"response_format": AudioFormat.WAV} | given)
             await self.say({"type": "session.configured"})
             return
         if self._session is None:
             raise out_of_order("send 'session.config' first")
-        stream = stream or self.open_stream("", self._session)
+        stream = stream or self.open_stream("", self._session, self._session.split_granularity)
         stream.push(asked.text)
         if asked.type == "input.done":
             stream.end()

@@ -22,6 +22,13 @@ class Usage(BaseModel):
     output_tokens: int
     total_tokens: int
 
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            total_tokens=self.total_tokens + other.total_tokens,
+        )
+
 
 class Framing(Protocol):
     media_type: str

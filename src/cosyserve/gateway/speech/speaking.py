@@ -10,11 +10,13 @@ from dataclasses import replace
 
 from cosyserve.audio.silence import Onset, SilenceTrim
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Engine, SpeechRequest
+from cosyserve.engine.text_stream import by_sentence_async
 from cosyserve.errors import AudioError, CosyError, WorkerError
 from cosyserve.gateway.speech.framing import Framing, Usage
 from cosyserve.gateway.speech.word_times import Spoken, WordClock, WordTimes
 from cosyserve.gateway.telemetry import audit
 from cosyserve.gateway.telemetry.record import Record
+from cosyserve.text.sentences import Split
 
 TellWords = Callable[[WordTimes], Awaitable[None]]
 
@@ -30,13 +32,16 @@ class Speaking:
         *,
         trim: bool = False,
         timestamps: bool = False,
+        split: Split | None = None,
     ) -> None:
         """`max_tokens`: of speech, after which it ends with the reason `length`; `trim`: silence
-        before it is left out; `timestamps`: it is followed when which word is heard."""
+        before it is left out; `timestamps`: it is followed when which word is heard; `split`: what
+        is spoken for itself of a text that arrives, where that is not left to the model."""
         self._engine = engine
         self._max_tokens = max_tokens
         self._clock = WordClock(request) if timestamps else None
         self._request = self._clock.request if self._clock else request
+        self._split = split
         self._framing = framing
         self._record = record
         self._underruns = Underruns()
@@ -52,7 +57,7 @@ class Speaking:
         Words are told behind the audio in which they are heard.
         """
         started = time.perf_counter()
-        async with aclosing(self._engine.open(self._request)) as chunks:
+        async with aclosing(self._open()) as chunks:
             async for made in chunks:
                 chunk = self._trimmed(self._cut(made))
                 self._take(chunk)
@@ -89,6 +94,11 @@ class Speaking:
         ended = self._record.finish not in ("", "cancelled")
         unheard = 0.0 if ended else self._underruns.unheard(time.perf_counter())
         return self._clock.spoken(max(0.0, self._record.audio_seconds - unheard))
+
+    def _open(self) -> AsyncGenerator[AudioChunk, None]:
+        if self._split is None or isinstance(self._request.text, str):
+            return self._engine.open(self._request)
+        return by_sentence_async(self._request, self._engine.open, self._split)
 
     def _cut(self, chunk: AudioChunk) -> AudioChunk:
         """The chunk as far as the tokens go that may be spoken."""

@@ -32,9 +32,17 @@ class WordTimes(BaseModel):
 class Spoken(BaseModel):
     """What a listener has heard who plays the speech from its first audio on."""
 
-    seconds: float
-    words: int
-    characters: int  # of the text
+    seconds: float = 0.0
+    words: int = 0
+    characters: int = 0  # of the text
+
+    def after(self, earlier: Spoken, characters: int) -> Spoken:
+        """The same of a text that goes on: `characters` of it are before this speech."""
+        return Spoken(
+            seconds=round(earlier.seconds + self.seconds, 3),
+            words=earlier.words + self.words,
+            characters=characters + self.characters,
+        )
 
 
 class WordClock:

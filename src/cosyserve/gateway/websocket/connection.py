@@ -1,24 +1,36 @@
-"""Route: a WebSocket with text in and audio out, one utterance after the other."""
+"""Route: a WebSocket with text in and audio out, in one context or in several."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Container, Mapping
 from typing import Any, NoReturn
 
 from fastapi import APIRouter, WebSocket
+from pydantic_core import to_json
 
 from cosyserve.gateway.connection.connection import Connection
 from cosyserve.gateway.connection.context import ConnectionContext
-from cosyserve.gateway.connection.events import ErrorEvent, ServerEvent
-from cosyserve.gateway.connection.text import TextBuffer
-from cosyserve.gateway.connection.utterance import Cancelled, ConnectionUtterance
+from cosyserve.gateway.connection.events import (
+    DoneEvent,
+    ErrorEvent,
+    ServerEvent,
+    StartedEvent,
+    WordsEvent,
+)
+from cosyserve.gateway.connection.streams import MAX_STREAMS, SpeechStream, StreamsConnection
+from cosyserve.gateway.connection.text import nothing_to_say
 from cosyserve.gateway.connection.websocket import UPGRADE, Socket, upgrade_required
 from cosyserve.gateway.errors import ClientLeft, ErrorEnvelope, Refusal
 from cosyserve.gateway.websocket.messages import (
     CancelMessage,
     EndMessage,
+    FlushMessage,
+    FollowingMessage,
+    KeepAliveMessage,
     StartMessage,
     TextMessage,
+    context_of,
     read_message,
 )
 
@@ -48,8 +60,9 @@ def routes(context: ConnectionContext, others: Mapping[str, Other]) -> APIRouter
     return router
 
 
-class WebSocketConnection(Connection):
-    """Keeps the order of our own messages: `start`, then `text`, then `end` or `cancel`."""
+class WebSocketConnection(StreamsConnection):
+    """Keeps the order of our own messages in every context: `start`, then `text` and `flush`, then
+    `end` or `cancel`. The context without an id is one of them."""
 
     protocol = "WEBSOCKET"
 
@@ -60,8 +73,9 @@ class WebSocketConnection(Connection):
         state = websocket.scope["state"]
         super().__init__(context, state["record"], state.get("key"))
         self._socket = Socket(websocket)
-        self._text = self._new_text()
-        self._discarding = False  # the rest of a text whose utterance has ended
+        self._reading = ""  # the context of the message that is being read
+        self._dropping: dict[str, None] = {}  # contexts that are over, but their texts go on
+        self._request_ids: dict[str, str] = {}  # of the utterances that are being spoken
         self._others = others
         self.message_of_another: dict[str, Any] | None = None  # protocol, which goes on from here
 
@@ -69,68 +83,141 @@ class WebSocketConnection(Connection):
         await self._socket.accept(SUBPROTOCOL)
 
     async def take_next(self) -> None:
+        self._reading = ""
         value = await self._socket.receive()
         if not self._utterances and value.get("type") in self._others:
             self.message_of_another = value
             raise ClientLeft  # to somebody else
-        message = read_message(value)
-        if isinstance(message, StartMessage):
-            self._start(message)
-        else:
-            self._follow(message)
+        self._reading = context_of(value)
+        match read_message(value):
+            case KeepAliveMessage():
+                self._keep_alive()
+            case StartMessage() as start:
+                self._start(start)
+            case message:
+                await self._follow(message)
 
-    async def send(self, item: ServerEvent | bytes) -> None:
-        await self._socket.send(item if isinstance(item, bytes) else item.model_dump_json())
+    async def tell(self, stream: SpeechStream, item: ServerEvent | bytes) -> None:
+        match item:
+            case bytes():
+                await self._send_audio(stream, item)
+            case StartedEvent():
+                self._request_ids[stream.name] = item.request_id
+                if stream.utterances == 1:
+                    await self._say(item.model_dump(), stream.name)
+            case WordsEvent():
+                await self._say(item.model_dump(), stream.name)
+            case DoneEvent():
+                await self._tell_done(stream, item)
+            case ErrorEvent():
+                await self._say(item.model_dump(), stream.name)
+                self._forget(stream)
+
+    async def tell_over(self, stream: SpeechStream) -> None:
+        """Of one that had been flushed, and spoken, before it was ended."""
+        assert stream.done
+        await self._say(stream.done.model_dump(), stream.name)
 
     async def refuse(self, refusal: Refusal) -> None:
-        self._discarding = self._utterance is None
-        await self.send(ErrorEvent.of(refusal))
+        if self._reading not in self.streams:
+            self._drop(self._reading)
+        await self._say(ErrorEvent.of(refusal).model_dump(), self._reading)
 
     async def close(self, refusal: Refusal, going_away: bool) -> None:
         if not going_away:
-            await self.send(ErrorEvent.of(refusal))
+            await self._say(ErrorEvent.of(refusal).model_dump(), "")
         await self._socket.close(refusal.detail, going_away)
 
-    async def utterance_ended(self, utterance: ConnectionUtterance) -> None:
-        self._discarding = not self._text.ended
-
     def _start(self, start: StartMessage) -> None:
-        if self._utterance:
+        if self._reading in self.streams:
             _out_of_order(
                 "one utterance at a time: wait for 'done', or send 'cancel' and wait for it"
             )
-        self._text, self._discarding = self._new_text(), False
-        self.begin(start, self._text, self.send)
+        stream = self.open_stream(self._reading, start, start.split)
+        self._dropping.pop(stream.name, None)
+        stream.start()
 
-    def _follow(self, message: TextMessage | EndMessage | CancelMessage) -> None:
+    async def _follow(self, message: FollowingMessage) -> None:
+        stream = self.streams.get(self._reading)
+        if stream is None:
+            self._follow_nothing(message)
+            return
         match message:
             case CancelMessage():
-                if self._utterance:
-                    self._utterance.stop(Cancelled())
-                self._discarding = False  # a cancel that comes too late is no mistake
-            case EndMessage() if self._discarding:
-                self._discarding = False
-            case _ if self._discarding:
-                pass
-            case _ if self._utterance is None:
-                _out_of_order(f"'{message.type}' belongs to an utterance: send 'start' first")
-            case _ if self._text.ended:
+                if not stream.ended:
+                    self._drop(stream.name)
+                stream.clear()
+                stream.end()
+                await self.settle(stream)
+            case _ if stream.ended:
                 _out_of_order(f"'{message.type}' after 'end': wait for 'done', then send 'start'")
-            case EndMessage():
-                self._text.end()
             case TextMessage():
-                self._push(message.text)
+                stream.push(message.text)
+            case FlushMessage():
+                stream.flush()
+            case EndMessage():
+                if stream.empty:
+                    stream.fail(nothing_to_say())
+                stream.end()
+                await self.settle(stream)
 
-    def _push(self, piece: str) -> None:
-        try:
-            self._text.push(piece)
-        except Refusal as refusal:
-            assert self._utterance
-            self._utterance.stop(refusal)
+    def _follow_nothing(self, message: FollowingMessage) -> None:
+        match message:
+            case CancelMessage():
+                self._dropping.pop(self._reading, None)  # too late, which is no mistake
+            case _ if self._reading not in self._dropping:
+                _out_of_order(f"'{message.type}' belongs to an utterance: send 'start' first")
+            case EndMessage():
+                del self._dropping[self._reading]
 
-    def _new_text(self) -> TextBuffer:
-        limits = self._context.limits
-        return TextBuffer(limits.input_characters, limits.idle_seconds)
+    def _keep_alive(self) -> None:
+        for stream in self.streams.values():
+            stream.keep_alive()
+        if not self._speaking:
+            limits = self._context.limits
+            self.close_after(limits.seconds if self._utterances else limits.idle_seconds)
+
+    async def _tell_done(self, stream: SpeechStream, done: DoneEvent) -> None:
+        told = done.model_dump()
+        if stream.flushed_by_client and done.finish_reason != "cancelled":
+            await self._say(told | {"type": "flushed"}, stream.name)
+            if not stream.last:
+                return
+        await self._say(told, stream.name)
+        self._forget(stream)
+
+    async def _send_audio(self, stream: SpeechStream, audio: bytes) -> None:
+        assert isinstance(stream.fields, StartMessage)
+        if stream.fields.audio == "base64":
+            request_id = self._request_ids[stream.name]
+            data = base64.b64encode(audio).decode()
+            await self._say({"type": "audio", "request_id": request_id, "audio": data}, stream.name)
+        else:
+            await self._socket.send(_prefix(stream.name) + audio)
+
+    async def _say(self, event: dict[str, Any], context: str) -> None:
+        if context:
+            event = event | {"context": context}
+        await self._socket.send(to_json(event).decode())
+
+    def _forget(self, stream: SpeechStream) -> None:
+        """A context is over that the client was told the end of."""
+        if self.streams.get(stream.name) is stream:
+            del self.streams[stream.name]
+            if not stream.ended:
+                self._drop(stream.name)
+        self._request_ids.pop(stream.name, None)
+
+    def _drop(self, context: str) -> None:
+        """What still comes of the context's text is no mistake, up to its end."""
+        self._dropping[context] = None
+        if len(self._dropping) > MAX_STREAMS:
+            del self._dropping[next(iter(self._dropping))]
+
+
+def _prefix(context: str) -> bytes:
+    """What tells whose a frame of audio is: the length of the id, and the id."""
+    return bytes([len(context)]) + context.encode() if context else b""
 
 
 def _out_of_order(message: str) -> NoReturn:

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
+from cosyserve.gateway.connection.text import TextSplit
 from cosyserve.gateway.errors import MAX_FAULT, invalid_value
 from cosyserve.gateway.speech.body import SpeechFields
 
 HTTP_ONLY = frozenset({"input", "stream_format"})
 
+# Visible ASCII: it goes in front of binary audio, behind its length.
+CONTEXT_ID = r"^[!-~]{1,64}$"
+ContextId = Annotated[str, StringConstraints(pattern=CONTEXT_ID)]
+
 
 class StartMessage(SpeechFields):
     type: Literal["start"]
+    context: ContextId | None = None
+    audio: Literal["binary", "base64"] = "binary"
+    split: TextSplit | None = None
 
     @model_validator(mode="after")
     def _has_no_text(self) -> StartMessage:
@@ -23,26 +40,39 @@ class StartMessage(SpeechFields):
         return self
 
 
-class TextMessage(BaseModel):
+class _OfAContext(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
+    context: ContextId | None = None
+
+
+class TextMessage(_OfAContext):
     type: Literal["text"]
     text: str
 
 
-class EndMessage(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class FlushMessage(_OfAContext):
+    type: Literal["flush"]
 
+
+class EndMessage(_OfAContext):
     type: Literal["end"]
 
 
-class CancelMessage(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class CancelMessage(_OfAContext):
     type: Literal["cancel"]
 
 
-ClientMessage = StartMessage | TextMessage | EndMessage | CancelMessage
+class KeepAliveMessage(BaseModel):
+    """Of the connection, with all of its contexts."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["keep_alive"]
+
+
+FollowingMessage = TextMessage | FlushMessage | EndMessage | CancelMessage
+ClientMessage = StartMessage | FollowingMessage | KeepAliveMessage
 _messages: TypeAdapter[ClientMessage] = TypeAdapter(
     Annotated[ClientMessage, Field(discriminator="type")]
 )
@@ -55,3 +85,9 @@ def read_message(value: dict[str, Any]) -> ClientMessage:
         first = error.errors()[0]
         where = first["loc"][1:] or ("type",)
         raise invalid_value(f"{first['msg']:.{MAX_FAULT}}", where) from error
+
+
+def context_of(value: dict[str, Any]) -> str:
+    """The context that a message names, even if all else in it is wrong; "": it names none."""
+    context = value.get("context")
+    return context if isinstance(context, str) and re.fullmatch(CONTEXT_ID, context) else ""

@@ -1,0 +1,1 @@
+"""A repository for a Triton server: written, checked, kept here."""

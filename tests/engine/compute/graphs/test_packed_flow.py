@@ -1,0 +1,106 @@
+"""Streams in one pack come out of the kernels as they come out of the plain flow, interpreted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
+
+from cosyserve.engine.compute.graphs import packed_flow
+from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
+from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
+from cosyserve.models.config import (
+    EncoderConfig,
+    FlowConfig,
+    LookaheadConfig,
+    RotaryDiTConfig,
+    UNetConfig,
+)
+from cosyserve.models.flow.cfm import schedule
+from cosyserve.models.flow.encoder import UpsamplingConformer
+from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.flow.fused_encoder import FusedEncoder, FusedLookahead
+from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
+from cosyserve.models.flow.fused_unet import FusedUNet
+from cosyserve.models.flow.lookahead import LookaheadEncoder
+from cosyserve.models.flow.rotary_dit import RotaryDiT
+from cosyserve.models.flow.unet import UNet
+from tests.models.flow.packed import finished
+
+pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+UNET = FlowConfig(
+    EncoderConfig(32, 2, 48, 1, 1, chunk=10),
+    UNetConfig("unet", 32, 2, 16, 1, 1),
+    speech_tokens=30,
+    steps=1,
+)
+DIT = FlowConfig(
+    LookaheadConfig(channels=16),
+    RotaryDiTConfig("rotary_dit", 48, 1, 3, 16),
+    speech_tokens=30,
+    steps=1,
+)
+
+
+def packed_flow_of(flow: Flow) -> PackedFlow:
+    """In float32, which `PackedFlow.of` leaves to the plain flow."""
+    times = [time for time, _ in schedule(flow.config.steps)]
+    queue = DeviceQueue(DEVICE, static=True)
+    estimator: FusedUNet | FusedRotaryDiT
+    encoder: FusedEncoder | FusedLookahead
+    if isinstance(flow.estimator, UNet):
+        assert isinstance(flow.encoder, UpsamplingConformer)
+        estimator, encoder = FusedUNet(flow.estimator, times), FusedEncoder(flow.encoder, 64)
+    else:
+        assert isinstance(flow.estimator, RotaryDiT)
+        assert isinstance(flow.encoder, LookaheadEncoder)
+        estimator = FusedRotaryDiT(flow.estimator, times, 128)
+        encoder = FusedLookahead(flow.encoder)
+    return PackedFlow(flow, queue, 4, encoder, estimator)
+
+
+def prompt_of(tokens: int) -> FlowPrompt:
+    return FlowPrompt(
+        torch.randint(0, 30, (tokens,), device=DEVICE),
+        torch.randn(2 * tokens, 80, device=DEVICE),
+        torch.randn(192, device=DEVICE),
+    )
+
+
+@pytest.mark.parametrize("config", [UNET, DIT], ids=["unet", "dit"])
+@torch.inference_mode()
+def test_packs_are_what_the_plain_flow_computes(
+    config: FlowConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed_flow, "SIZES", (16, 24))
+    torch.manual_seed(0)
+    flow = Flow(config).eval().requires_grad_(False).to(DEVICE)
+    pack = packed_flow_of(flow)
+    assert pack.max_batch([14, 10, 1]) == 2
+    assert pack.max_batch([1] * 9) == 4
+    states = [FlowState(prompt_of(count)) for count in (3, 0, 4)]
+    tokens = [torch.randint(0, 30, (count,)).tolist() for count in (8, 6, 7)]
+    final = [False, True, False]
+    ids = [torch.tensor(row, device=DEVICE) for row in tokens]
+    with pack.queue.use():
+        streamed = finished(pack.advance(states, tokens, final))
+        mels = [mel.clone() for mel, _ in streamed]
+        whole = [mel.clone() for mel in finished(pack.whole([states[0].prompt], [tokens[0]]))]
+        # What comes first must leave no trace in what comes later.
+        again = [mel.clone() for mel, _ in finished(pack.advance(states, tokens, final))]
+    pack.queue.wait()
+    for ours, (expected, state), (_, after) in zip(
+        mels, flow.advance(states, ids, final), streamed, strict=True
+    ):
+        torch.testing.assert_close(ours, expected, atol=1e-4, rtol=0)
+        assert after.tokens == state.tokens
+    torch.testing.assert_close(whole, flow.whole([states[0].prompt], ids[:1]), atol=1e-4, rtol=0)
+    for first, second in zip(mels, again, strict=True):
+        assert torch.equal(first, second)
+
+
+def test_a_flow_without_kernels_is_not_packed() -> None:
+    flow = Flow(UNET).eval().requires_grad_(False).to(DEVICE)
+    assert PackedFlow.of(flow, DeviceQueue(DEVICE, static=True), 4) is None

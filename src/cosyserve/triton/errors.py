@@ -21,6 +21,7 @@ TRITON_CODES = {
     "ConsentError": "INVALID_ARG",
     "StoreError": "INTERNAL",
     "OverloadError": "UNAVAILABLE",
+    "SlowReaderError": "CANCELLED",
     "WorkerError": "UNAVAILABLE",
     "LLMServerError": "INTERNAL",
 }

@@ -24,7 +24,7 @@ from cosyserve.settings import Settings
 from tests.gateway.serving import SPEECH, Running, serving
 from tests.gateway.sine_engine import FIRST, LAST
 from tests.gateway.talking import talking
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
@@ -37,15 +37,29 @@ class Kept:
     def __init__(self, server: Running, spans: Spans, exporter: InMemorySpanExporter) -> None:
         self.server, self._spans, self._exporter = server, spans, exporter
 
-    def take(self) -> tuple[ReadableSpan | None, dict[str, ReadableSpan]]:
+    def take(self) -> tuple[ReadableSpan, dict[str, ReadableSpan]]:
         """The request's span and those of its stages; they are forgotten."""
         self.server.wait_until_idle()
-        self._spans._provider.force_flush()
-        found = self._exporter.get_finished_spans()
+        # Spans end a moment behind the answer.
+        wait_until(lambda: any(map(_is_root, self._finished())))
+        found = self.forget()
+        (root,) = filter(_is_root, found)
+        return root, {span.name: span for span in found if span is not root}
+
+    def forget(self) -> tuple[ReadableSpan, ...]:
+        """All spans since the last ones."""
+        self.server.wait_until_idle()
+        found = self._finished()
         self._exporter.clear()
-        roots = [span for span in found if span.kind is SpanKind.SERVER]
-        assert len(roots) <= 1
-        return next(iter(roots), None), {s.name: s for s in found if s not in roots}
+        return found
+
+    def _finished(self) -> tuple[ReadableSpan, ...]:
+        self._spans._provider.force_flush()
+        return self._exporter.get_finished_spans()
+
+
+def _is_root(span: ReadableSpan) -> bool:
+    return span.kind is SpanKind.SERVER
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +73,7 @@ def server_with_spans() -> Iterator[Kept]:
 
 @pytest.fixture
 def kept(server_with_spans: Kept) -> Kept:
-    server_with_spans.take()
+    server_with_spans.forget()
     server_with_spans.server.behave()
     return server_with_spans
 
@@ -131,7 +145,7 @@ def test_without_a_sane_parent_a_trace_begins(kept: Kept, header: dict[str, str]
 def test_who_samples_nothing_gets_nothing(kept: Kept) -> None:
     unsampled = {"traceparent": TRACEPARENT["traceparent"].removesuffix("01") + "00"}
     kept.server.http.post(SPEECH, json={"model": "sine", "input": "Hi."}, headers=unsampled)
-    assert kept.take() == (None, {})
+    assert kept.forget() == ()
 
 
 def test_an_utterance_is_a_request_in_the_connections_trace(kept: Kept) -> None:
@@ -175,7 +189,7 @@ def test_a_client_that_leaves_has_the_stages_that_were_passed(kept: Kept) -> Non
 def test_what_is_no_speech_is_no_span(kept: Kept) -> None:
     kept.server.http.get("/v1/models", headers=TRACEPARENT)
     kept.server.http.get("/metrics", headers=TRACEPARENT)
-    assert kept.take() == (None, {})
+    assert kept.forget() == ()
 
 
 @pytest.mark.parametrize("endpoint", ["collector:4318", "grpc://collector:4317", "http://"])

@@ -10,7 +10,7 @@ import pytest
 
 from cosyserve.contracts import AudioChunk, SpeechRequest
 from cosyserve.engine.compute.generation import Generation
-from cosyserve.engine.scheduling.intake import Intake, Ticket, Turns
+from cosyserve.engine.scheduling.intake import Intake, Ticket
 from cosyserve.engine.scheduling.loop import Loop
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.scheduling.session import Utterance
@@ -249,34 +249,3 @@ def test_a_later_utterance_that_can_not_be_planned_ends_the_stream(desk: Desk) -
     assert isinstance(heard[0], AudioChunk)
     assert not any(chunk.final for chunk in heard if isinstance(chunk, AudioChunk))
     assert desk.ask(lambda scheduler: scheduler.idle)
-
-
-def test_short_texts_that_nobody_has_heard_of_go_first() -> None:
-    turns, order = Turns(), list[str]()
-
-    def plan_one(name: str, rank: tuple[bool, int]) -> None:
-        with turns.turn(rank):
-            order.append(name)
-
-    def after(waiting: int) -> Callable[[], bool]:
-        return lambda: len(turns._waiting) == waiting
-
-    ranks = {
-        "heard": (True, 9),
-        "long": (False, 4096),
-        "longer": (False, 5000),
-        "short": (False, 9),
-    }
-    threads = [threading.Thread(target=plan_one, args=item) for item in ranks.items()]
-    with turns.turn((False, 9)):
-        for number, thread in enumerate(threads):
-            thread.start()
-            wait_until(after(number + 1))
-        with turns.pause((False, 7000)):  # whoever waits for a grammar lets all of them go on
-            wait_until(lambda: len(order) == 4)
-        order.append("paused")
-    for thread in threads:
-        thread.join()
-    assert order == ["short", "long", "longer", "heard", "paused"]
-    with turns.turn((True, 1)):
-        assert not turns._waiting

@@ -110,7 +110,7 @@ class Ours(Dialect):
         return NOTHING
 
 
-class Contexts(Ours):
+class OursInContexts(Ours):
     """Our own, with a context for each turn."""
 
     def begin(self, turn: str, voice: str, model: str) -> list[Event]:
@@ -293,7 +293,7 @@ class Omni(Dialect):
 
 DIALECTS: dict[str, type[Dialect]] = {
     "ours": Ours,
-    "contexts": Contexts,
+    "contexts": OursInContexts,
     "dashscope": DashScope,
     "elevenlabs": ElevenLabs,
     "cartesia": Cartesia,

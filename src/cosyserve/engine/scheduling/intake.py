@@ -6,21 +6,19 @@ utterance at once, each other one when it is needed.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 from cosyserve.choices import MAX_WAITING
 from cosyserve.contracts import Mode, SpeechRequest
 from cosyserve.engine.compute.errors import client_error
 from cosyserve.engine.scheduling.lm_requests import arriving_tokens
 from cosyserve.engine.scheduling.loop import Loop
-from cosyserve.engine.scheduling.plan import Plan
+from cosyserve.engine.scheduling.plan import UtterancePlan
+from cosyserve.engine.scheduling.plan_turns import PlanTurns, Rank
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.scheduling.session import AudioSink, Session
 from cosyserve.errors import CosyError, OverloadError
@@ -35,60 +33,14 @@ THREADS = MAX_WAITING
 # usual ones it would lose half of its time.
 SWITCH_SECONDS = 0.0005
 
-Rank = tuple[bool, int]  # whether speech was planned already, and the characters of the text
-
-
-class Turns:
-    """One plan goes on at a time, as they share one Python: first those that somebody waits for in
-    silence, and of these the shortest text."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._waiting: list[tuple[Rank, int, threading.Event]] = []  # a heap
-        self._arrivals = itertools.count()
-        self._taken = False
-
-    def take(self, rank: Rank) -> None:
-        turn = threading.Event()
-        with self._mutex:
-            if self._taken:
-                heapq.heappush(self._waiting, (rank, next(self._arrivals), turn))
-            else:
-                turn.set()
-            self._taken = True
-        turn.wait()
-
-    def give(self) -> None:
-        with self._mutex:
-            if self._waiting:
-                heapq.heappop(self._waiting)[2].set()
-            else:
-                self._taken = False
-
-    @contextmanager
-    def turn(self, rank: Rank) -> Iterator[None]:
-        self.take(rank)
-        try:
-            yield
-        finally:
-            self.give()
-
-    @contextmanager
-    def pause(self, rank: Rank) -> Iterator[None]:
-        """Inside a turn: others go on meanwhile."""
-        self.give()
-        try:
-            yield
-        finally:
-            self.take(rank)
-
 
 class Intake:
     def __init__(self, loop: Loop[Scheduler], tokenizer: TextTokenizer, read: Reader) -> None:
-        """`read` reads numbers aloud; it should leave Python's lock to others meanwhile."""
+        """`read` reads numbers aloud; it should leave Python's lock to others meanwhile. Threads of
+        the whole process pass that lock on sooner from now on."""
         self.loop, self.tokenizer, self.read = loop, tokenizer, read
         self.threads = ThreadPoolExecutor(THREADS, "plan")
-        self.turns = Turns()
+        self.turns = PlanTurns()
         sys.setswitchinterval(SWITCH_SECONDS)
 
     def close(self) -> None:
@@ -146,7 +98,7 @@ class Ticket:
 
     def _plan(self, session: Session) -> None:
         loop = self._intake.loop
-        planned = Plan(
+        planned = UtterancePlan(
             self._request, loop.scheduler.plan(self._request, self._read, session.device)
         )
 

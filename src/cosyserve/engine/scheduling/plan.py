@@ -38,7 +38,7 @@ class PlannedUtterance:
     least_tokens: int = 0
 
 
-class Plan:
+class UtterancePlan:
     """The utterances of a request: of a long text only the first is made at once."""
 
     def __init__(self, request: SpeechRequest, utterances: Iterable[Utterance]) -> None:

@@ -23,7 +23,7 @@ from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.compute.warm_up import oom_as_error, warm_up
 from cosyserve.engine.scheduling.admission import Admission
 from cosyserve.engine.scheduling.chunks import NEEDED_SECONDS, Token2WavLike
-from cosyserve.engine.scheduling.plan import Plan, plan
+from cosyserve.engine.scheduling.plan import UtterancePlan, plan
 from cosyserve.engine.scheduling.session import AudioSink, Session, Utterance
 from cosyserve.engine.scheduling.session_chunks import SessionChunks
 from cosyserve.engine.scheduling.take import UnusableTakeError
@@ -112,7 +112,7 @@ class Scheduler:
         error, go to the sink."""
         session = self.enter(request, sink)
         try:
-            planned = Plan(request, self.plan(request, read_numbers, session.device))
+            planned = UtterancePlan(request, self.plan(request, read_numbers, session.device))
         except Exception as error:  # the session must not wait for ever
             self.cancel(session)
             raise client_error(error) from error

@@ -25,7 +25,7 @@ class InputMessage(BaseModel):
     text: str = ""
 
 
-class SessionFields(SpeechFields):
+class OmniFields(SpeechFields):
     split_granularity: TextSplit | None = None
 
 
@@ -40,7 +40,7 @@ class OmniConnection(DialectConnection):
         """`first`: the message that was read from the connection, which is open."""
         super().__init__(websocket, context)
         self._unread: dict[str, Any] | None = first
-        self._session: SessionFields | None = None
+        self._session: OmniFields | None = None
         self._bytes: int | None = None  # of the audio that was begun
 
     async def open(self) -> None:
@@ -68,7 +68,7 @@ class OmniConnection(DialectConnection):
             if stream:
                 raise out_of_order("this session has a text: send 'input.done' first")
             given = {name: value for name, value in message.items() if name != "type"}
-            self._session = read(SessionFields, {"response_format": AudioFormat.WAV} | given)
+            self._session = read(OmniFields, {"response_format": AudioFormat.WAV} | given)
             await self.say({"type": "session.configured"})
             return
         if self._session is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.speak import speak
 from cosyserve.engine.tts import TTS
 from cosyserve.errors import CosyError, InputError, VoiceError
+from cosyserve.models.lm.lm import KVCache
 from cosyserve.voices.enroll import with_short_first_hop
 
 TEXT = "The quick brown fox jumps over the lazy dog."
@@ -95,6 +97,20 @@ def test_the_first_chunk_comes_before_the_rest_is_thought_of(
     first = next(stream)
     assert first.tokens < 34
     stream.close()
+
+
+def test_an_utterances_cache_is_freed_with_it(either_model: Model, either_voice: Voice) -> None:
+    def caches() -> int:
+        return sum(type(held) is KVCache for held in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = caches()
+        chunks(either_model, TEXT, either_voice, stream=True)
+        assert caches() == before
+    finally:
+        gc.enable()
 
 
 def test_every_first_hop_can_be_10_tokens(either_model: Model, either_voice: Voice) -> None:

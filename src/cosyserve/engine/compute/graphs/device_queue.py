@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Generic, TypeVar
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor
@@ -108,11 +109,14 @@ class DeviceQueue:
 
 
 class CapturedGraphs(Generic[K]):
-    """Work by shape: replayed where it was captured, computed step by step where not."""
+    """Work by shape: replayed where it was captured, computed step by step where not.
+
+    The work is a method of the object that holds these graphs and is kept weakly: a circle would
+    keep its caches and buffers until Python looks for garbage."""
 
     def __init__(self, queue: DeviceQueue, compute: Callable[[K], None]) -> None:
         self.queue = queue
-        self._compute = compute
+        self._method = WeakMethod(compute)
         self._captured: dict[K, Callable[[], None]] = {}
 
     def capture(self, shapes: Iterable[K]) -> None:
@@ -128,6 +132,11 @@ class CapturedGraphs(Generic[K]):
             self._compute(shape)
         else:
             replay()
+
+    def _compute(self, shape: K) -> None:
+        compute = self._method()
+        assert compute is not None, "the graphs outlived the object that they belong to"
+        compute(shape)
 
 
 def smallest_shape(

@@ -22,7 +22,6 @@ from cosyserve.engine.compute.hops import HOP_TOKENS
 from cosyserve.engine.compute.queued_audio import Launches, QueuedAudio, Token2WavState
 from cosyserve.engine.compute.stretch import stretch
 from cosyserve.errors import CheckpointError, CosyError
-from cosyserve.models.config import DiTConfig
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
 from cosyserve.models.flow.foreign import ForeignEstimator
 from cosyserve.models.vocoder import stream
@@ -160,8 +159,7 @@ class _Pipeline:
         self._vocoder: VocoderGraphs | None = None
         if queue.static:
             self._vocoder = VocoderGraphs(vocoder, queue, rows, FRAMES)
-        remembers = isinstance(flow.config.estimator, DiTConfig)  # of earlier chunks
-        if queue.static and not remembers and not isinstance(flow.estimator, ForeignEstimator):
+        if queue.static and not isinstance(flow.estimator, ForeignEstimator):
             packed = PackedFlow.of(flow, queue, rows[-1])
             self._flow = packed or FlowGraphs(flow, queue, rows, TOKENS)
 

@@ -70,6 +70,7 @@ class Token2Wav:
 
     def begin(self, voice: Voice, *, with_prompt: bool, seed: int, speed: float) -> Token2WavState:
         """The state of a new stream. May be called in any thread; any queue may use it then."""
+        fixed = self.flow.config.remembers
         with self._voices.use():
             begun = Token2WavState(
                 FlowState(self._prompt(voice, with_prompt)),
@@ -79,7 +80,8 @@ class Token2Wav:
                 self.flow.grid,
                 self.flow.lookahead,
                 # In the background a chunk takes all tokens there are, however few it needs.
-                HOP_TOKENS if self.in_background else self.hop,
+                HOP_TOKENS if self.in_background and not fixed else self.hop,
+                fixed,
             )
         self._voices.wait()
         return begun

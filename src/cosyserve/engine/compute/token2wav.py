@@ -50,10 +50,9 @@ class Token2Wav:
         device = flow.weight.device
         self._voices = DeviceQueue(device)
         soon = _Pipeline(flow, vocoder, DeviceQueue(device, SOON, static=static), rows)
-        on_gpu = device.type == "cuda"
-        later = _Pipeline(flow, vocoder, DeviceQueue(device, LATER), rows) if on_gpu else soon
-        self._urgent = soon
-        self._later = later
+        self._urgent = self._later = soon
+        if device.type == "cuda":
+            self._later = _Pipeline(flow, vocoder, DeviceQueue(device, LATER, static=static), rows)
 
     @torch.inference_mode()
     def warm_up(self) -> int:

@@ -125,14 +125,15 @@ class Token2Wav:
     def _prove(self) -> None:
         """Some precisions can't hold what some weights compute."""
         random, config = np.random.default_rng(0), self.flow.config
+        chunk = config.encoder.chunk
         voice = Voice(
             "",
-            random.integers(0, config.speech_tokens, 2 * self.flow.grid, dtype=np.int32),
-            random.standard_normal((4 * self.flow.grid, config.mel), np.float32),
+            random.integers(0, config.speech_tokens, 2 * chunk, dtype=np.int32),
+            random.standard_normal((4 * chunk, config.mel), np.float32),
             random.standard_normal(config.speaker, np.float32),
         )
         begun = self.begin(voice, with_prompt=True, seed=0, speed=1.0)
-        said = random.integers(0, config.speech_tokens, 4 * self.flow.grid).tolist()
+        said = random.integers(0, config.speech_tokens, 4 * chunk).tolist()
         try:
             for urgent in (True, False):
                 self.start([begun], [said], [True], urgent=urgent).get()

@@ -53,6 +53,7 @@ TIERS = {
     "kernels": (
         "models/lm/test_fused.py",
         "models/flow/test_fused_encoder.py",
+        "models/flow/test_fused_dit.py",
         "models/flow/test_fused_rotary_dit.py",
         "models/flow/test_fused_unet.py",
         "engine/compute/graphs/test_packed_flow.py",

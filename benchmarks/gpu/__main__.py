@@ -55,6 +55,7 @@ FIGURES: dict[str, Callable[[Bench], Any]] = {
     "first_audio_http_ms": first_audio_http_ms,
     "http_crowd": http_crowd,
     "streams_32": speech.streams_32,
+    "first_chunk_eager_ms": speech.first_chunk_eager_ms,
     "transformers_step_ms": lm.transformers_step_ms,
     "max_realtime_streams": speech.max_realtime_streams,
     "nan_with_large_weights": checks.nan_with_large_weights,
@@ -157,8 +158,12 @@ def ratios(found: dict[str, Any], beside: dict[str, Any]) -> dict[str, Any]:
         if step[n]
     }
     chunk = found["first_chunk_token2wav_ms"]
-    if chunk and "first_chunk_without_kernels_ms" in beside:
-        made["plain_first_chunk_to_ours"] = beside["first_chunk_without_kernels_ms"] / chunk
+    for ratio, other in (
+        ("plain_first_chunk_to_ours", "first_chunk_without_kernels_ms"),
+        ("eager_first_chunk_to_ours", "first_chunk_eager_ms"),
+    ):
+        if chunk and other in beside:
+            made[ratio] = beside[other] / chunk
     if step["1"] and "roofline" in beside:
         rate = 1e3 * beside["roofline"]["lm_weights_gb"] / step["1"]
         made["lm_step_gb_per_s"] = rate

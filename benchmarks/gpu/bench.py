@@ -19,6 +19,7 @@ import torch
 from cosyserve.choices import KernelChoice
 from cosyserve.contracts import Voice
 from cosyserve.models.config import (
+    DiTConfig,
     EncoderConfig,
     FlowConfig,
     LMConfig,
@@ -59,6 +60,16 @@ TINY = {
         ),
         vocoder=VocoderConfig(base=32, f0_channels=32, causal=True),
     ),
+    "dit": ModelConfig(
+        lm=LMConfig(64, 96, 2, 4, 2, text_vocab=300, speech_tokens=60),
+        flow=FlowConfig(
+            EncoderConfig(64, 4, 96, 2, 1),
+            DiTConfig("dit", 32, 2, 2, 16, history=30),
+            speech_tokens=60,
+            steps=2,
+        ),
+        vocoder=VocoderConfig(base=32, f0_channels=32),
+    ),
 }
 FULL = {
     "cosyvoice2": ModelConfig(lm=LMConfig(), flow=FlowConfig(), vocoder=VocoderConfig()),
@@ -67,6 +78,10 @@ FULL = {
         lm=LMConfig(kind="cosyvoice3"),
         flow=FlowConfig(LookaheadConfig(), RotaryDiTConfig()),
         vocoder=VocoderConfig(causal=True),
+    ),
+    # CosyVoice2's LM with Step-Audio 2's flow, as in the original's second deployment.
+    "dit": ModelConfig(
+        lm=LMConfig(), flow=FlowConfig(estimator=DiTConfig()), vocoder=VocoderConfig()
     ),
 }
 FAMILIES = tuple(FULL)
@@ -144,7 +159,7 @@ class Bench:
             random.integers(0, self.config.flow.speech_tokens, tokens, dtype=np.int32),
             random.standard_normal((2 * tokens, 80), np.float32),
             random.standard_normal(self.config.flow.speaker, np.float32),
-            family=self.family,
+            family=self.config.family,
         )
 
     def random_tokens(self, seed: int, count: int) -> list[int]:

@@ -111,14 +111,16 @@ def _broken(bench: Bench, count: int) -> int:
 
 @torch.inference_mode()
 def captured_equal(bench: Bench) -> bool:
-    """A chunk replayed and the same chunk computed kernel by kernel, bit by bit."""
+    """A stream of two chunks replayed, and the same computed kernel by kernel, bit by bit."""
     said = []
     for token2wav in (crowd_of(bench).token2wav, Token2Wav(bench.flow, bench.vocoder)):
-        begun = token2wav.begin(bench.voice, with_prompt=True, seed=0, speed=1.0)
-        ((samples, _),) = token2wav.start(
-            [begun], [bench.random_tokens(3, 16)], [False], urgent=True
-        ).get()
-        said.append(samples)
+        state = token2wav.begin(bench.voice, with_prompt=True, seed=0, speed=1.0)
+        tokens, chunks = bench.random_tokens(3, 60), []
+        for count, final in ((16, False), (60, True)):
+            audio = token2wav.start([state], [tokens[:count]], [final], urgent=not final)
+            ((samples, state),) = audio.get()
+            chunks.append(samples)
+        said.append(np.concatenate(chunks))
     captured, plain = said
     return bool(np.array_equal(captured, plain))
 

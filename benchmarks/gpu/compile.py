@@ -43,6 +43,7 @@ from cosyserve.engine.compute.profile import THROUGHPUT
 from cosyserve.engine.compute.token2wav import FRAMES
 from cosyserve.models import fused, kernels
 from cosyserve.models.config import (
+    DiTConfig,
     EncoderConfig,
     FlowConfig,
     LMConfig,
@@ -187,7 +188,7 @@ def narrow(config: ModelConfig) -> tuple[LMConfig, FlowConfig, VocoderConfig]:
         encoder = replace(encoder, blocks=1, up_blocks=1)
     if isinstance(estimator, UNetConfig):
         estimator = replace(estimator, blocks=1, mid=1)
-    elif isinstance(estimator, RotaryDiTConfig):
+    elif isinstance(estimator, DiTConfig | RotaryDiTConfig):
         estimator = replace(estimator, depth=2)  # the second has something to add
     flow = replace(config.flow, encoder=encoder, estimator=estimator)
     return replace(config.lm, layers=1), flow, config.vocoder

@@ -23,7 +23,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.gpu.bench import FULL, PROMPT_TOKENS
-from benchmarks.gpu.speech import FIRST
+from benchmarks.gpu.speech import first_tokens
 from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.models.flow.flow import Flow
 from cosyserve.models.vocoder.hift import HiFT
@@ -96,15 +96,16 @@ def first_chunk() -> Work:
     assert config.vocoder
     with torch.device("meta"), torch.inference_mode():
         flow, vocoder = Flow(config.flow).eval(), HiFT(config.vocoder).eval()
-        tokens, frames = FIRST - flow.lookahead, FRAMES_PER_TOKEN * (FIRST - flow.lookahead)
+        first = first_tokens(config.flow)
+        tokens, frames = first - flow.lookahead, FRAMES_PER_TOKEN * (first - flow.lookahead)
         rows, every = 2, FRAMES_PER_TOKEN * (PROMPT_TOKENS + tokens)  # one more for guidance
         mel = torch.empty(rows, config.flow.mel, every)
         with FlopCounterMode(display=False) as steps:
             mask = torch.zeros(rows, 1, every, every)
             flow.estimator(mel, mel, mel[:, :, 0], mel, torch.empty(rows), mask)
         with FlopCounterMode(display=False) as rest:
-            given = torch.empty(1, PROMPT_TOKENS + FIRST, flow.encoder.config.size)
-            lengths = torch.tensor([PROMPT_TOKENS + FIRST])
+            given = torch.empty(1, PROMPT_TOKENS + first, flow.encoder.config.size)
+            lengths = torch.tensor([PROMPT_TOKENS + first])
             inside = torch.ones(1, PROMPT_TOKENS + tokens, dtype=torch.bool)
             flow.encoder(given, lengths, inside, PROMPT_TOKENS + tokens, True)
             source = torch.empty(1, frames * vocoder.frame)

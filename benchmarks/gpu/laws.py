@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ def laws(bench: Bench) -> dict[str, float]:
     crowd_of(bench)  # warmed up as the engine computes
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         exact = {
-            "streamed_mel_error": _streamed_mel_error(bench),
+            **_mel_errors(bench),
             "company_logits_error": _company_logits_error(bench),
         }
     streamed, whole = _streamed_and_whole(bench)
@@ -49,33 +50,51 @@ def laws(bench: Bench) -> dict[str, float]:
     }
 
 
-def _streamed_mel_error(bench: Bench) -> float:
-    """The largest difference of a frame's number in float32."""
+def _mel_errors(bench: Bench) -> dict[str, float]:
+    """The largest differences of a frame's number in float32: of a stream from the same as a whole,
+    and from that of the plain modules."""
     flow = copy.deepcopy(bench.flow).float()
     steps = FlowGraphs(flow, DeviceQueue(bench.device), (1,), 512)
     bench.sync()
     tokens = bench.random_tokens(5, bench.few(250, 60))
+    *ends, last = _ends(bench, flow, len(tokens))
+
+    def streamed(state: FlowState, chunks: list[int], *, plain: bool) -> torch.Tensor:
+        found = []
+        for end in chunks:
+            given, final = tokens[: end + flow.lookahead], end == last
+            if plain:
+                ids = torch.tensor(given, device=bench.device)
+                ((mel, state),) = flow.advance([state], [ids], [final])
+            else:
+                ((mel, state),) = finished(steps.advance([state], [given], [final]))
+            found.append(mel.clone())
+        return torch.cat(found, dim=1)
+
     with steps.queue.use():
-        mels = []
-        for ends in (_ends(bench, flow, len(tokens)), [len(tokens)]):
-            state, found = FlowState(prompt_of(bench, flow)), []
-            for end in ends:
-                given = tokens[: end + flow.lookahead]
-                ((mel, state),) = finished(steps.advance([state], [given], [end == len(tokens)]))
-                found.append(mel.clone())
-            mels.append(torch.cat(found, dim=1))
-        return float((mels[0] - mels[1]).abs().max())
+        begun = FlowState(prompt_of(bench, flow))
+        ours = streamed(begun, [*ends, last], plain=False)
+        whole = streamed(replace(begun, ends=tuple(ends)), [last], plain=False)
+        wanted = streamed(begun, [*ends, last], plain=True)
+        return {
+            "streamed_mel_error": float((ours - whole).abs().max()),
+            "plain_mel_error": float((ours - wanted).abs().max()),
+        }
 
 
 def _streamed_and_whole(bench: Bench) -> list[Floats]:
-    token2wav = crowd_of(bench).token2wav
+    """What a flow must know of where chunks ended, it is told in both cases."""
+    token2wav = Token2Wav(bench.flow, bench.vocoder, static=True)
     tokens = bench.random_tokens(5, bench.few(250, 60))
+    *ends, last = _ends(bench, bench.flow, len(tokens))
+    begun = _state(bench, token2wav, 0)
+    known = replace(begun, flow=replace(begun.flow, ends=tuple(ends)))
     waves = []
-    for ends in (_ends(bench, bench.flow, len(tokens)), [len(tokens)]):
-        state, found = _state(bench, token2wav, 0), []
-        for end in ends:
+    for state, chunks in ((begun, [*ends, last]), (known, [last])):
+        found = []
+        for end in chunks:
             given = tokens[: end + state.lookahead]
-            ((samples, state),) = token2wav.advance([state], [given], [end == len(tokens)])
+            ((samples, state),) = token2wav.advance([state], [given], [end == last])
             found.append(samples)
         waves.append(np.concatenate(found))
     return waves

@@ -10,15 +10,15 @@ from functools import cache
 
 import torch
 
-from benchmarks.gpu.bench import PROMPT_POSITIONS, TOKENS, Bench, percentile
+from benchmarks.gpu.bench import PROMPT_POSITIONS, PROMPT_TOKENS, TOKENS, Bench, percentile
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Mode, Sampling, SpeechRequest
 from cosyserve.engine.compute.generation import Generation, WholeText
+from cosyserve.engine.compute.hops import hop_ends
 from cosyserve.engine.compute.profile import THROUGHPUT
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.scheduling.session import AudioSink, Session, Utterance
 from cosyserve.errors import CosyError
-
-FIRST = 13 + 3  # tokens of the first chunk behind the voice's prompt, look-ahead included
+from cosyserve.models.config import FlowConfig
 
 
 @dataclass
@@ -128,6 +128,11 @@ def crowd_of(bench: Bench) -> Crowd:
     return Crowd(bench)
 
 
+def first_tokens(config: FlowConfig) -> int:
+    """Of the first chunk behind the voice's prompt, look-ahead included."""
+    return next(hop_ends(PROMPT_TOKENS, config.grid)) + config.encoder.lookahead
+
+
 def first_chunk_token2wav_ms(bench: Bench) -> float:
     return _first_chunk_ms(bench, "first_chunk_token2wav", crowd_of(bench).token2wav)
 
@@ -140,14 +145,20 @@ def first_chunk_without_kernels_ms(bench: Bench) -> float:
     return _first_chunk_ms(bench, "first_chunk_plain", token2wav)
 
 
-def _first_chunk_ms(bench: Bench, name: str, token2wav: Token2Wav) -> float:
+def first_chunk_eager_ms(bench: Bench) -> float:
+    """The plain modules, each of their launches on its own."""
+    token2wav = Token2Wav(bench.flow, bench.vocoder, static=False)
+    return _first_chunk_ms(bench, "first_chunk_eager", token2wav, repeats=8)
+
+
+def _first_chunk_ms(bench: Bench, name: str, token2wav: Token2Wav, repeats: int = 50) -> float:
     begun = token2wav.begin(bench.voice, with_prompt=True, seed=0, speed=1.0)
-    tokens = bench.random_tokens(1, FIRST)
+    tokens = bench.random_tokens(1, first_tokens(bench.flow.config))
 
     def run() -> None:
         token2wav.start([begun], [tokens], [False], urgent=True).get()
 
-    return bench.wall_ms(name, run, bench.few(50, 2))
+    return bench.wall_ms(name, run, bench.few(repeats, 2))
 
 
 @dataclass

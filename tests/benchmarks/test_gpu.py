@@ -61,6 +61,16 @@ def test_every_figure_of_a_cpu_is_found() -> None:
     assert not any("not measured" in line for line in compared(report))
 
 
+def test_a_flow_that_remembers_is_measured_against_its_caches() -> None:
+    bench = Bench(tiny=True, deadline=time.monotonic() + 600, family="dit")
+    names = ["first_chunk_token2wav_ms", "first_chunk_eager_ms", "captured_equal", "laws"]
+    report = gpu.measure(bench, names)
+    assert report["failed"] == {}
+    assert report["beside"]["eager_first_chunk_to_ours"] > 0
+    assert report["beside"]["captured_equal"]
+    assert incorrect(report) == []
+
+
 def test_a_figure_that_fails_is_null_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(bench: Bench) -> Any:
         raise RuntimeError("no such kernel")

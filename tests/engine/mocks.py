@@ -63,6 +63,7 @@ class Humming:
     grid: int = 25
     lookahead: int = 3
     hop: int = 25
+    fixed: bool = False
 
 
 @dataclass

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from cosyserve.models.flow.dit import DiT
 from cosyserve.models.flow.encoder import UpsamplingConformer
 from cosyserve.models.flow.lookahead import LookaheadEncoder
 from cosyserve.models.flow.rotary_dit import RotaryDiT
@@ -20,6 +21,7 @@ from cosyserve.models.lm.lm import SpeechLM
 from cosyserve.models.vocoder.hift import HiFT
 
 if TYPE_CHECKING:
+    from cosyserve.models.flow.fused_dit import FusedDiT
     from cosyserve.models.flow.fused_encoder import FusedEncoder, FusedLookahead
     from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
     from cosyserve.models.flow.fused_unet import FusedUNet
@@ -42,7 +44,7 @@ def fused_lm(lm: SpeechLM, positions: int) -> FusedLM | None:
 
 def fused_estimator(
     estimator: nn.Module, times: Sequence[float], max_frames: int
-) -> FusedUNet | FusedRotaryDiT | None:
+) -> FusedUNet | FusedRotaryDiT | FusedDiT | None:
     """An estimator in few launches, where its kernels are quick; `times` of the Euler steps, rows
     of at most `max_frames`."""
     weight = next(estimator.parameters())
@@ -52,6 +54,10 @@ def fused_estimator(
         from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
 
         return FusedRotaryDiT(estimator, times, max_frames)
+    if isinstance(estimator, DiT):
+        from cosyserve.models.flow.fused_dit import FusedDiT
+
+        return FusedDiT(estimator, times)
     if isinstance(estimator, UNet):
         from cosyserve.models.flow.fused_unet import FusedUNet
 

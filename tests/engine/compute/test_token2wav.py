@@ -16,7 +16,7 @@ from cosyserve.engine.compute.graphs import padded_flow, vocoder
 from cosyserve.engine.compute.queued_audio import Token2WavState
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.errors import CosyError
-from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig, VocoderConfig
+from cosyserve.models.config import DiTConfig, EncoderConfig, FlowConfig, UNetConfig, VocoderConfig
 from cosyserve.models.flow.flow import Flow
 from cosyserve.models.vocoder.hift import HiFT
 from tests.golden.fill import fill
@@ -25,10 +25,22 @@ from tests.golden.weights import filled_flow, filled_vocoder
 TOKENS = 50
 
 
+UNET = UNetConfig("unet", 32, 2, 16, 1, 2)
+DIT = DiTConfig("dit", 32, 2, 2, 16, 2.0, 64, history=30)
+
+
 @pytest.fixture(scope="module")
 def networks() -> tuple[Flow, HiFT]:
-    unet = UNetConfig("unet", 32, 2, 16, 1, 2)
-    config = FlowConfig(EncoderConfig(64, 4, 96, 2, 1), unet, speech_tokens=TOKENS, steps=4)
+    return filled_networks(UNET)
+
+
+@pytest.fixture(scope="module", params=[UNET, DIT], ids=["unet", "dit"])
+def either(request: pytest.FixtureRequest) -> tuple[Flow, HiFT]:
+    return filled_networks(request.param)
+
+
+def filled_networks(estimator: UNetConfig | DiTConfig) -> tuple[Flow, HiFT]:
+    config = FlowConfig(EncoderConfig(64, 4, 96, 2, 1), estimator, speech_tokens=TOKENS, steps=4)
     flow = filled_flow(config, 0, fill).requires_grad_(False)
     vocoder = filled_vocoder(VocoderConfig(base=32, f0_channels=32), 0, fill)
     return flow, vocoder.requires_grad_(False)
@@ -65,7 +77,7 @@ def streamed(token2wav: Token2Wav, together: bool) -> list[Floats]:
     said: list[list[Floats]] = [[], [], []]
     for chunk in range(3):
         final = chunk == 2
-        counts = [33, 47, 38] if final else [28 + 25 * chunk - v.prompt_tokens for v in states]
+        counts = [57, 47, 38] if final else [28 + 25 * chunk - v.prompt_tokens for v in states]
         rows = [tokens(seed, 80)[: max(9, count)] for seed, count in enumerate(counts)]
         groups = [[0, 1, 2]] if together else [[0], [1], [2]]
         for group in groups:
@@ -90,13 +102,13 @@ def assert_same(ours: Floats, wanted: Floats) -> None:
 
 
 def test_padded_streams_are_those_of_the_plain_modules(
-    networks: tuple[Flow, HiFT], monkeypatch: pytest.MonkeyPatch
+    either: tuple[Flow, HiFT], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(padded_flow, "SIZES", (56, 80))
     monkeypatch.setattr(vocoder, "SIZES", (32, 104))
-    shapes = static(networks)
+    shapes = static(either)
     assert shapes.warm_up() == 2 * 3 + 2 * 3
-    plain = streamed(Token2Wav(*networks), together=False)
+    plain = streamed(Token2Wav(*either), together=False)
     for found in (streamed(shapes, together=True), streamed(shapes, together=False)):
         for ours, wanted in zip(found, plain, strict=True):
             assert_same(ours, wanted)
@@ -104,10 +116,10 @@ def test_padded_streams_are_those_of_the_plain_modules(
 
 
 def test_padded_whole_utterances_are_those_of_the_plain_modules(
-    networks: tuple[Flow, HiFT],
+    either: tuple[Flow, HiFT],
 ) -> None:
     rows = [tokens(seed, count) for seed, count in enumerate((12, 30, 21))]
-    plain, padded = Token2Wav(*networks), static(networks)
+    plain, padded = Token2Wav(*either), static(either)
     wanted = [plain.whole([v], [row])[0][0] for v, row in zip(begun(plain), rows, strict=True)]
     for (ours, _), alone in zip(padded.whole(begun(padded), rows), wanted, strict=True):
         assert_same(ours, alone)
@@ -136,6 +148,29 @@ def test_speech_does_not_depend_on_where_its_chunks_end(
     assert np.linalg.norm(ours - other) < 1e-2 * np.linalg.norm(other)  # -40 dB
 
 
+def test_a_stream_that_outgrows_its_shapes_goes_on(
+    either: tuple[Flow, HiFT], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(padded_flow, "SIZES", (40,))
+    said = []
+    for token2wav in (static(either), Token2Wav(*either)):
+        state, heard = begun(token2wav)[1], []
+        for end, final in ((18, False), (43, False), (60, True)):
+            ((samples, state),) = token2wav.advance([state], [tokens(1, 60)[:end]], [final])
+            heard.append(samples)
+        said.append(np.concatenate(heard))
+    assert_same(*said)
+
+
+def test_what_is_kept_of_a_stream_does_not_grow_with_it(either: tuple[Flow, HiFT]) -> None:
+    token2wav = static(either)
+    state = begun(token2wav)[1]
+    for end in (18, 43):
+        ((_, state),) = token2wav.advance([state], [tokens(1, 60)[:end]], [False])
+    assert state.flow.cache is None
+    assert state.flow.ends == (15, 40)
+
+
 def test_what_fits_no_shape_is_computed_all_the_same(
     networks: tuple[Flow, HiFT], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,9 +183,9 @@ def test_what_fits_no_shape_is_computed_all_the_same(
     assert_same(ours, wanted)
 
 
-def test_the_state_of_a_stream_outlives_the_buffers(networks: tuple[Flow, HiFT]) -> None:
+def test_the_state_of_a_stream_outlives_the_buffers(either: tuple[Flow, HiFT]) -> None:
     """Others' chunks in between leave no trace."""
-    token2wav = static(networks)
+    token2wav = static(either)
     first, other, _ = begun(token2wav)
     ((_, after),) = token2wav.advance([first], [tokens(0, 28)], [False])
     ((wanted, _),) = token2wav.advance([after], [tokens(0, 40)], [True])

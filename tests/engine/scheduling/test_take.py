@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cosyserve.contracts import FinishReason
+from cosyserve.engine.compute.hops import hop_ends
 from cosyserve.engine.scheduling.take import MAX_EXTRA_TOKENS, Take, UnusableTakeError
 
 LOUD = np.full(10, 0.5, np.float32)
@@ -96,6 +97,25 @@ def test_extended_chunks_hold_all_tokens_once(count: int, steps: list[int], prom
     assert [last for _, last, _ in spoken] == [False] * (len(spoken) - 1) + [True]
     assert all((prompt + end) % 25 == 0 for end in ends[:-1])
     assert ends[0] <= 8 + 24 + 3 + MAX_EXTRA_TOKENS
+
+
+@given(count=st.integers(1, 600), steps=st.lists(st.integers(1, 80)))
+def test_fixed_chunks_never_take_more_than_their_hop(count: int, steps: list[int]) -> None:
+    """However far the LM runs ahead: the flow's speech would be another."""
+    source = Tokens()
+    take = Take(source, stream=True, prompt_tokens=7, grid=1, lookahead=3, hop=25, fixed=True)
+    ends: list[int] = []
+    for end in [*(end for end in np.cumsum(steps).tolist() if end < count), count]:
+        source.tokens = list(range(end))
+        source.finish = "stop" if end == count else None
+        while take.ready and sum(ends) < count:
+            take.extend()
+            assert take.may_be_last == take.final
+            ends.append(take.advance(LOUD))
+    hops, wanted = hop_ends(7, 1, 25), []
+    while count >= (end := next(hops)) + 3:
+        wanted.append(end)
+    assert np.cumsum(ends).tolist() == [*wanted, count]
 
 
 def test_a_whole_text_is_one_chunk_of_all_tokens() -> None:

@@ -161,6 +161,18 @@ def test_dit_remembers_the_prompt_and_the_newest_frames(dit: Flow) -> None:
     assert torch.equal(kept[..., 8:, :], full[..., -30:, :])
 
 
+def test_dit_goes_on_without_its_caches(dit: Flow) -> None:
+    """All that they hold can be computed from the tokens and where chunks ended."""
+    tokens, state = speech(90), FlowState(prompt(10))
+    for end in (8, 33, 60):
+        ((_, state),) = dit.advance([state], [tokens[: end + 3]], [False])
+    ((mel, _),) = dit.advance([state], [tokens], [True])
+    ((again, _),) = dit.advance([replace(state, cache=None)], [tokens], [True])
+    assert torch.equal(mel, again)
+    ((other, _),) = dit.advance([replace(state, cache=None, ends=(60,))], [tokens], [True])
+    assert (mel - other).abs().max() > 1e-3  # where they ended makes a difference
+
+
 def test_too_long_is_an_error_that_says_so(unet: Flow) -> None:
     with pytest.raises(InputError, match="use shorter text"):
         unet.whole([prompt(0)], [speech(7501)])

@@ -13,6 +13,7 @@ from cosyserve.models.config import RotaryDiTConfig
 from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
 from cosyserve.models.flow.kernels import linear
 from cosyserve.models.flow.masks import attention_bias, valid
+from cosyserve.models.flow.packing import Sight
 from cosyserve.models.flow.rotary_dit import RotaryDiT
 from cosyserve.models.flow.unet import stack_inputs
 from cosyserve.models.fused import fused_estimator
@@ -65,7 +66,7 @@ def test_an_estimate_is_that_of_the_plain_module(
     inputs = stack_inputs(x, mu, speaker, prompt).transpose(1, 2)
     rows = [row[:size] for row, size in zip(inputs, sizes, strict=True)]
     together, spans = packed(rows)
-    actual = kernels_of(dit, TIMES)(together, step, spans, grid)
+    actual = kernels_of(dit, TIMES)(together, step, Sight(spans, grid))
     for ours, reference, size in zip(unpacked(actual, rows), expected, sizes, strict=True):
         error = (ours.T - reference[:, :size]).float().norm()
         assert error <= tolerance * reference[:, :size].float().norm()

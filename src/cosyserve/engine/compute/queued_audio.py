@@ -31,6 +31,7 @@ class Token2WavState:
     grid: int
     lookahead: int
     hop: int  # tokens of the second hop
+    fixed: bool  # whether chunks may be no longer than their hops, or other speech comes of them
 
     @property
     def prompt_tokens(self) -> int:

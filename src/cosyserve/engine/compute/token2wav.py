@@ -22,7 +22,6 @@ from cosyserve.engine.compute.hops import HOP_TOKENS
 from cosyserve.engine.compute.queued_audio import Launches, QueuedAudio, Token2WavState
 from cosyserve.engine.compute.stretch import stretch
 from cosyserve.errors import CheckpointError, CosyError
-from cosyserve.models.config import DiTConfig
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
 from cosyserve.models.flow.foreign import ForeignEstimator
 from cosyserve.models.vocoder import stream
@@ -51,10 +50,9 @@ class Token2Wav:
         device = flow.weight.device
         self._voices = DeviceQueue(device)
         soon = _Pipeline(flow, vocoder, DeviceQueue(device, SOON, static=static), rows)
-        on_gpu = device.type == "cuda"
-        later = _Pipeline(flow, vocoder, DeviceQueue(device, LATER), rows) if on_gpu else soon
-        self._urgent = soon
-        self._later = later
+        self._urgent = self._later = soon
+        if device.type == "cuda":
+            self._later = _Pipeline(flow, vocoder, DeviceQueue(device, LATER, static=static), rows)
 
     @torch.inference_mode()
     def warm_up(self) -> int:
@@ -71,6 +69,7 @@ class Token2Wav:
 
     def begin(self, voice: Voice, *, with_prompt: bool, seed: int, speed: float) -> Token2WavState:
         """The state of a new stream. May be called in any thread; any queue may use it then."""
+        fixed = self.flow.config.remembers
         with self._voices.use():
             begun = Token2WavState(
                 FlowState(self._prompt(voice, with_prompt)),
@@ -80,7 +79,8 @@ class Token2Wav:
                 self.flow.grid,
                 self.flow.lookahead,
                 # In the background a chunk takes all tokens there are, however few it needs.
-                HOP_TOKENS if self.in_background else self.hop,
+                HOP_TOKENS if self.in_background and not fixed else self.hop,
+                fixed,
             )
         self._voices.wait()
         return begun
@@ -125,14 +125,15 @@ class Token2Wav:
     def _prove(self) -> None:
         """Some precisions can't hold what some weights compute."""
         random, config = np.random.default_rng(0), self.flow.config
+        chunk = config.encoder.chunk
         voice = Voice(
             "",
-            random.integers(0, config.speech_tokens, 2 * self.flow.grid, dtype=np.int32),
-            random.standard_normal((4 * self.flow.grid, config.mel), np.float32),
+            random.integers(0, config.speech_tokens, 2 * chunk, dtype=np.int32),
+            random.standard_normal((4 * chunk, config.mel), np.float32),
             random.standard_normal(config.speaker, np.float32),
         )
         begun = self.begin(voice, with_prompt=True, seed=0, speed=1.0)
-        said = random.integers(0, config.speech_tokens, 4 * self.flow.grid).tolist()
+        said = random.integers(0, config.speech_tokens, 4 * chunk).tolist()
         try:
             for urgent in (True, False):
                 self.start([begun], [said], [True], urgent=urgent).get()
@@ -160,8 +161,7 @@ class _Pipeline:
         self._vocoder: VocoderGraphs | None = None
         if queue.static:
             self._vocoder = VocoderGraphs(vocoder, queue, rows, FRAMES)
-        remembers = isinstance(flow.config.estimator, DiTConfig)  # of earlier chunks
-        if queue.static and not remembers and not isinstance(flow.estimator, ForeignEstimator):
+        if queue.static and not isinstance(flow.estimator, ForeignEstimator):
             packed = PackedFlow.of(flow, queue, rows[-1])
             self._flow = packed or FlowGraphs(flow, queue, rows, TOKENS)
 

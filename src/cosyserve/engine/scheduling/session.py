@@ -81,6 +81,7 @@ class Utterance:
             grid=state.grid,
             lookahead=state.lookahead,
             hop=state.hop,
+            fixed=state.fixed,
             least=self._least_tokens,
             follows=self._follows,
         )
@@ -180,9 +181,10 @@ class Session:
 
     @property
     def growing(self) -> bool:
-        """Not where the LM waits for whoever writes the text."""
+        """Not where the LM waits for whoever writes the text, nor where a chunk takes no more."""
         generation = self.utterances[0].generation
-        return generation.finish is None and not isinstance(generation.text, Bistream)
+        drawing = generation.finish is None and not isinstance(generation.text, Bistream)
+        return drawing and not self.state.fixed
 
     @property
     def urgent(self) -> bool:

@@ -42,16 +42,19 @@ class Take:
         grid: int,
         lookahead: int,
         hop: int,
+        fixed: bool = False,
         least: int = 0,
         follows: bool = False,
     ) -> None:
-        """`prompt_tokens` of the flow's prompt, `hop` tokens in the second chunk. Fewer than
+        """`prompt_tokens` of the flow's prompt, `hop` tokens in the second chunk. Where chunks are
+        `fixed`, none is longer than its hop: the flow's speech depends on it. Fewer than
         `least` tokens ended too soon. What `follows` other speech of its stream is not begun
         before there are so many: its listener has something to hear, and it may be drawn again."""
         self.source = source
         self.stream = stream
         self.lookahead = lookahead
         self._grid = grid
+        self._extends = stream and not fixed
         self._ends = hop_ends(prompt_tokens, grid, hop)
         self._spoken = 0  # tokens that were turned into audio
         self._last = False  # the next chunk takes all that the LM has drawn to its end
@@ -89,7 +92,7 @@ class Take:
         """Whether the next chunk may be the last: it is, or becomes so when it is extended."""
         if self.source.finish is None:
             return False
-        return self.final or (self.stream and len(self.source.tokens) <= self._max_end)
+        return self.final or (self._extends and len(self.source.tokens) <= self._max_end)
 
     @property
     def heard(self) -> bool:
@@ -113,7 +116,7 @@ class Take:
     def extend(self) -> None:
         """Lets the next chunk take the tokens that there are by now; the first one stays rather
         short, for somebody waits for it."""
-        if not (self.stream and self.ready):
+        if not (self._extends and self.ready):
             return
         max_end, drawn = self._max_end, len(self.source.tokens)
         self._last = self.source.finish is not None and drawn <= max_end

@@ -243,6 +243,7 @@ class SplitEngine:
                 grid=self._flow.grid,
                 lookahead=self._flow.encoder.lookahead,
                 hop=HOP_TOKENS,
+                fixed=self._flow.remembers,
                 least=task.least_tokens,
                 follows=number > 0,
             )

@@ -103,6 +103,11 @@ class FlowConfig:
             require(self.encoder.size == self.mel, "the encoder's size is not that of the mel")
 
     @property
+    def remembers(self) -> bool:
+        """Whether a streamed chunk depends on where those before it ended."""
+        return isinstance(self.estimator, DiTConfig)
+
+    @property
     def grid(self) -> int:
         """A streamed chunk is exact when prompt and speech end on a multiple of this."""
-        return 1 if isinstance(self.estimator, DiTConfig) else self.encoder.chunk
+        return 1 if self.remembers else self.encoder.chunk

@@ -180,10 +180,7 @@ class DiT(nn.Module):
         bias: Tensor | None,
         cache: DiTCache | None,
     ) -> tuple[Tensor, list[Tensor], list[tuple[Tensor, Tensor]]]:
-        half = self.config.frequency_size // 2
-        angle = time_angles(t, half, half)
-        time = torch.cat((angle.cos(), angle.sin()), dim=-1).to(x.dtype)
-        time = self.t_embedder.mlp(time)  # type: ignore[operator]
+        time = self.embed_time(t, x.dtype)
         x = torch.cat((x, mu, speaker[..., None].expand_as(x), prompt), dim=1)
         x = self.in_proj(x.transpose(1, 2))
         blank = x.new_zeros(x.shape[0], 2 * self.config.hidden, 2)
@@ -199,6 +196,14 @@ class DiT(nn.Module):
             conv.append(kept)
             attention.append(keys_values)
         return self.final_layer(x, time).transpose(1, 2), conv, attention
+
+    def embed_time(self, t: Tensor, dtype: torch.dtype) -> Tensor:
+        """t [B] -> [B, hidden]."""
+        half = self.config.frequency_size // 2
+        angle = time_angles(t, half, half)
+        time = torch.cat((angle.cos(), angle.sin()), dim=-1).to(dtype)
+        embedded: Tensor = self.t_embedder.mlp(time)  # type: ignore[operator]
+        return embedded
 
 
 def time_angles(t: Tensor, frequencies: int, span: int) -> Tensor:

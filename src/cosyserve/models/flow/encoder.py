@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cosyserve.models.config import EncoderConfig
 from cosyserve.models.flow.lookahead import PreLookahead
-from cosyserve.models.flow.masks import attention_bias, valid
+from cosyserve.models.flow.masks import RowChunks, attention_bias, chunks_bias, valid
 
 
 @dataclass(frozen=True)
@@ -156,14 +156,30 @@ class UpsamplingConformer(nn.Module):
         chunk = self.config.chunk if streaming else 0
         x = self.embed(tokens) * valid(lengths, tokens.shape[1])[..., None]
         x = F.pad(x, (0, 0, 0, size + self.config.lookahead - tokens.shape[1]))
-        blank = x.new_zeros(len(x), self.config.size, 4)
-        x, _ = self.pre_lookahead_layer(x[:, :size], x[:, size:], blank[:, :, :2])
-        x, _ = self._blocks(self.encoders, x, attention_bias(inside, size, chunk, x), None)
-        x, _ = self.up_layer(x, blank)
-        x = self.up_embed(x)
+        blank = x.new_zeros(len(x), self.config.size, 2)
+        x, _ = self.pre_lookahead_layer(x[:, :size], x[:, size:], blank)
+        bias = attention_bias(inside, size, chunk, x)
         inside = None if inside is None else inside.repeat_interleave(2, dim=1)
-        bias = attention_bias(inside, 2 * size, 2 * chunk, x)
-        x, _ = self._blocks(self.up_encoders, x, bias, None)
+        return self._upsampled(x, bias, attention_bias(inside, 2 * size, 2 * chunk, x))
+
+    def chunked(self, tokens: Tensor, given: Tensor, chunks: RowChunks) -> Tensor:
+        """What `extend` gives for all chunks of rows, prompts first: [B, T, D] -> [B, 2*size, D].
+
+        Behind its prompt, and behind all, a row has `lookahead` tokens that are only looked at;
+        those that are not `given` [B, T] are as zero.
+        """
+        x, ahead = self.embed(tokens) * given[..., None], self.config.lookahead
+        row, at = (torch.arange(n, device=x.device) for n in chunks.end.shape)
+        own = at + ahead * (at >= chunks.prompt)
+        seen = own[..., None] + torch.arange(ahead + 1, device=x.device)
+        x = self.pre_lookahead_layer.windows(x[row[:, None, None], seen])
+        return self._upsampled(x, *(chunks_bias(chunks, n, None, x) for n in (1, 2)))
+
+    def _upsampled(self, x: Tensor, bias: Tensor | None, up_bias: Tensor | None) -> Tensor:
+        """Whole rows [B, size, D], with what tokens and then frames may see -> [B, 2*size, D]."""
+        x, _ = self._blocks(self.encoders, x, bias, None)
+        x, _ = self.up_layer(x, x.new_zeros(len(x), self.config.size, 4))
+        x, _ = self._blocks(self.up_encoders, self.up_embed(x), up_bias, None)
         return self.after_norm(x)
 
     def extend(

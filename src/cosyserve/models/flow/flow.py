@@ -1,13 +1,15 @@
 """From speech tokens to mel frames: whole rows in a batch, or chunk by chunk with state passed in.
 
 A streamed flow with a chunk mask (CosyVoice2's U-Net, CosyVoice3's DiT) is computed anew over all
-tokens so far, which is exact on the chunk grid; Step-Audio2's DiT keeps caches.
+tokens so far, which is exact on the chunk grid. Step-Audio2's DiT keeps caches, or is computed anew
+with a mask of the chunks that it was streamed in, which gives the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +23,7 @@ from cosyserve.models.flow.dit import DiT, DiTCache
 from cosyserve.models.flow.encoder import EncoderCache, UpsamplingConformer
 from cosyserve.models.flow.foreign import ForeignEstimator
 from cosyserve.models.flow.lookahead import LookaheadEncoder
-from cosyserve.models.flow.masks import attention_bias, valid
+from cosyserve.models.flow.masks import RowChunks, attention_bias, chunks_bias, valid
 from cosyserve.models.flow.rotary_dit import RotaryDiT
 from cosyserve.models.flow.unet import UNet
 
@@ -48,15 +50,18 @@ class FlowCache:
 
 @dataclass(frozen=True)
 class FlowState:
-    """A stream between two chunks; `tokens` of it were turned into frames."""
+    """A stream between two chunks; `tokens` of it were turned into frames, chunk by chunk up to
+    each of `ends`."""
 
     prompt: FlowPrompt
     tokens: int = 0
     cache: FlowCache | None = None
+    ends: tuple[int, ...] = ()
 
     def after(self, mel: Tensor) -> FlowState:
         """With these frames [mel, n] done, too."""
-        return replace(self, tokens=self.tokens + mel.shape[1] // FRAMES_PER_TOKEN)
+        tokens = self.tokens + mel.shape[1] // FRAMES_PER_TOKEN
+        return FlowState(self.prompt, tokens, None, (*self.ends, tokens))
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,9 @@ class FlowBatch:
     size: int  # max(encoded)
     prompt: Tensor  # [B, mel, 2*size], zero after each row's prompt
     speaker: Tensor  # [B, E]
+    # Of streams of a flow that remembers; `tokens` are then as `UpsamplingConformer.chunked` wants
+    # them, -1 where there is none.
+    chunks: RowChunks | None = None
 
 
 def _estimator(config: FlowConfig) -> Estimator:
@@ -132,6 +140,11 @@ class Flow(nn.Module):
 
     def attention_bias(self, batch: FlowBatch, streaming: bool) -> Tensor | None:
         """Which frame the estimator lets see which; rows are doubled for guidance."""
+        if batch.chunks is not None:
+            assert isinstance(self.config.estimator, DiTConfig)
+            history = self.config.estimator.history
+            bias = chunks_bias(batch.chunks, FRAMES_PER_TOKEN, history, self.weight)
+            return torch.cat((bias, bias)) if self.config.guidance else bias
         chunk = FRAMES_PER_TOKEN * self.config.encoder.chunk if streaming else 0
         inside = batch.inside
         if inside is not None:
@@ -141,8 +154,13 @@ class Flow(nn.Module):
 
     def conditions(self, batch: FlowBatch, streaming: bool) -> Tensor:
         """What the tokens say about each frame: [B, mel, 2*size]."""
-        x = self.input_embedding(batch.tokens)
-        frames = self.encoder(x, batch.lengths, batch.inside, batch.size, streaming)
+        if batch.chunks is not None:
+            assert isinstance(self.encoder, UpsamplingConformer)
+            x = self.input_embedding(batch.tokens.clamp(min=0))
+            frames = self.encoder.chunked(x, batch.tokens >= 0, batch.chunks)
+        else:
+            x = self.input_embedding(batch.tokens)
+            frames = self.encoder(x, batch.lengths, batch.inside, batch.size, streaming)
         return self.encoder_proj(frames).transpose(1, 2)
 
     def speaker(self, embedding: Tensor) -> Tensor:
@@ -161,7 +179,7 @@ class Flow(nn.Module):
 
         Unless final, the last `lookahead` tokens are only looked at.
         """
-        if isinstance(self.config.estimator, DiTConfig):
+        if self.config.remembers:
             return [self._extend(*row) for row in zip(states, tokens, final, strict=True)]
         prompts = [state.prompt for state in states]
         batch = self._collate(prompts, tokens, final)
@@ -204,17 +222,23 @@ class Flow(nn.Module):
         return [row[:, a:b] for row, a, b in zip(mel, first, last, strict=False)]
 
     def _extend(self, state: FlowState, tokens: Tensor, final: bool) -> tuple[Tensor, FlowState]:
-        cache = state.cache
-        if cache is None and len(state.prompt.tokens):
-            prompt = state.prompt
+        cache = state.cache or self._remembered(state, tokens)
+        chunk = tokens[state.tokens :]
+        mel, cache = self.extend(chunk, state.prompt.speaker, None, cache, last=final)
+        cache = self.forget(cache, FRAMES_PER_TOKEN * len(state.prompt.tokens))
+        return mel, replace(state.after(mel), cache=cache)
+
+    def _remembered(self, state: FlowState, tokens: Tensor) -> FlowCache | None:
+        """The prompt's cache, and that of chunks which were computed without one."""
+        prompt, cache = state.prompt, None
+        if len(prompt.tokens):
             start = torch.cat((prompt.tokens, prompt.tokens[: self.lookahead]))
             _, cache = self.extend(start, prompt.speaker, prompt.mel, None, last=False)
-        mel, cache = self.extend(
-            tokens[state.tokens :], state.prompt.speaker, None, cache, last=final
-        )
-        cache = self.forget(cache, FRAMES_PER_TOKEN * len(state.prompt.tokens))
-        done = state.tokens + mel.shape[1] // FRAMES_PER_TOKEN
-        return mel, replace(state, tokens=done, cache=cache)
+        for begin, end in pairwise((0, *state.ends)):
+            chunk = tokens[begin : end + self.lookahead]
+            _, cache = self.extend(chunk, prompt.speaker, None, cache, last=False)
+            cache = self.forget(cache, FRAMES_PER_TOKEN * len(prompt.tokens))
+        return cache
 
     def extend(
         self,

@@ -18,7 +18,7 @@ from cosyserve.models.flow.kernels.chunk_attention import chunk_attention
 from cosyserve.models.flow.kernels.grouped_conv import grouped_conv
 from cosyserve.models.flow.kernels.modulation import TimeTables, norm_modulate
 from cosyserve.models.flow.kernels.rotation import rotate_first_head
-from cosyserve.models.flow.packing import RowSpans
+from cosyserve.models.flow.packing import Sight
 from cosyserve.models.flow.rotary_dit import Modulation, RotaryBlock, RotaryDiT, rotary_table
 
 
@@ -42,11 +42,10 @@ class FusedRotaryDiT:
         self._last = TimeTables(1 + scale, shift)
         self._leave = linear(dit.proj_out)
 
-    def __call__(self, x: Tensor, step: Tensor, spans: RowSpans, chunk: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, step: Tensor, sight: Sight) -> Tensor:
         """As `RotaryDiT.forward`, of packed rows x [T, 4 mel] (frames of what `stack_inputs`
-        gives), at the time of Euler step `step` [1] -> [T, mel]. Attention is masked in chunks of
-        `chunk` [1]."""
-        first, second = self._convs
+        gives), at the time of Euler step `step` [1] -> [T, mel]."""
+        (first, second), spans = self._convs, sight.spans
         x = F.linear(x, *self._enter)
         y = grouped_conv(x, spans, *first, None, ieee=self.ieee)
         x = grouped_conv(y, spans, *second, x, ieee=self.ieee)
@@ -55,10 +54,10 @@ class FusedRotaryDiT:
             y = norm_modulate(x, added, block.attention, step)
             qkv = F.linear(y, *block.qkv)
             rotate_first_head(qkv, spans, self._rotary)
-            y = chunk_attention(qkv, spans, chunk, self._heads, ieee=self.ieee)
+            y = chunk_attention(qkv, sight, self._heads, ieee=self.ieee)
             y = F.linear(y, *block.out)
             y = norm_modulate(x, (y, block.gate), block.feed_forward, step)
-            y = F.linear(_widened(y, *block.widen), *block.narrow)
+            y = F.linear(widened(y, *block.widen), *block.narrow)
             added = y, block.feed_forward_gate
         return F.linear(norm_modulate(x, added, self._last, step), *self._leave)
 
@@ -95,7 +94,7 @@ def _grouped(conv: nn.Module) -> tuple[Tensor, Tensor]:
     return weight.contiguous(), bias(conv)
 
 
-def _widened(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def widened(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """GELU of a product: on a GPU the library computes it before the product is written."""
     if x.is_cuda:
         return torch._addmm_activation(bias, x, weight.T, use_gelu=True)

@@ -19,7 +19,7 @@ from cosyserve.models.flow.kernels import euler
 from cosyserve.models.flow.kernels.chunk_attention import chunk_attention
 from cosyserve.models.flow.kernels.linear import linear_add, norm_mish
 from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
-from cosyserve.models.flow.packing import RowSpans
+from cosyserve.models.flow.packing import RowSpans, Sight
 from cosyserve.models.flow.unet import ResNet, TransformerBlock, UNet, UNetStage, time_sinusoid
 
 
@@ -38,17 +38,16 @@ class FusedUNet:
         self._final_norm = norm(unet.final_block.block["2"])
         self._proj = unet.final_proj.weight[:, :, 0].contiguous(), bias(unet.final_proj)
 
-    def __call__(self, x: Tensor, step: Tensor, spans: RowSpans, chunk: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, step: Tensor, sight: Sight) -> Tensor:
         """As `UNet.forward`, of packed rows x [T, 4 mel] (frames of what `stack_inputs` gives), at
-        the time of Euler step `step` [1] -> [T, mel]. Attention is masked in chunks of `chunk` [1].
-        """
-        call = _Call(step, spans, chunk, self.ieee)
+        the time of Euler step `step` [1] -> [T, mel]."""
+        call = _Call(step, sight, self.ieee)
         skip = self._down.transform(x, call)
         x = self._down.convolve(skip, call)
         for stage in self._middle:
             x = stage.transform(x, call)
         x = self._up.transform(torch.cat((x, skip), dim=1), call)
-        x = self._final(self._up.convolve(x, call), spans, self.ieee)
+        x = self._final(self._up.convolve(x, call), call.spans, self.ieee)
         y = norm_mish(x, self._final_norm, None, step)
         return linear_add(y, *self._proj, None, ieee=self.ieee)
 
@@ -57,9 +56,12 @@ class _Call(NamedTuple):
     """What all layers of a call share."""
 
     step: Tensor
-    spans: RowSpans
-    chunk: Tensor
+    sight: Sight
     ieee: bool
+
+    @property
+    def spans(self) -> RowSpans:
+        return self.sight.spans
 
 
 class _Stage:
@@ -105,7 +107,7 @@ class _Block:
         """x [T, C]."""
         ieee = call.ieee
         qkv = layer_norm_linear(x, self._qkv, act="none", ieee=ieee)
-        y = chunk_attention(qkv, call.spans, call.chunk, self._heads, ieee=ieee)
+        y = chunk_attention(qkv, call.sight, self._heads, ieee=ieee)
         x = linear_add(y, *self._out, x, ieee=ieee)
         y = layer_norm_linear(x, self._widen, act="gelu", ieee=ieee)
         return linear_add(y, *self._narrow, x, ieee=ieee)

@@ -27,6 +27,12 @@ class PreLookahead(nn.Module):
         y = torch.cat((left, y), dim=2)
         return x + self.conv2(y).transpose(1, 2), y[:, :, -2:]
 
+    def windows(self, x: Tensor) -> Tensor:
+        """x [B, T, lookahead + 1, D]: each token and what it sees -> [B, T, D]."""
+        weight = self.conv1.weight.transpose(1, 2).flatten(1)
+        y = F.leaky_relu(F.linear(x.flatten(2), weight, self.conv1.bias)).transpose(1, 2)
+        return x[:, :, 0] + self.conv2(F.pad(y, (2, 0))).transpose(1, 2)
+
 
 class LookaheadEncoder(nn.Module):
     def __init__(self, config: LookaheadConfig) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -25,3 +30,34 @@ def attention_bias(inside: Tensor | None, size: int, chunk: int, like: Tensor) -
     if seen is None:
         return None
     return torch.zeros_like(seen, dtype=like.dtype).masked_fill_(~seen, float("-inf"))
+
+
+class RowChunks(NamedTuple):
+    """Of each token the chunk of its row that it belongs to, for rows in chunks of any lengths,
+    the prompt being the first: [B, size] each. Tokens behind a row see its first one."""
+
+    first: Tensor  # token of the chunk
+    end: Tensor  # token behind the chunk
+    prompt: Tensor  # token behind the prompt
+
+
+def chunk_columns(prompt: int, ends: Sequence[int], size: int) -> NDArray[np.int64]:
+    """[3, size]: a row of `RowChunks`, whose chunks behind the prompt end at `ends`; those and
+    `size` count the prompt."""
+    bounds = np.unique([0, prompt, *ends, size])
+    lengths = np.diff(bounds)
+    columns = bounds[:-1], bounds[1:], np.full_like(lengths, prompt)
+    return np.repeat(np.stack(columns), lengths, axis=1)
+
+
+def chunks_bias(chunks: RowChunks, times: int, history: int | None, like: Tensor) -> Tensor:
+    """As `attention_bias`, where each token is `times` positions: i sees all up to the end of its
+    own chunk; with `history`, of what lies between its prompt and its chunk only so much."""
+    first, end, prompt = (
+        times * part.repeat_interleave(times, dim=1)[..., None] for part in chunks
+    )
+    position = torch.arange(end.shape[1], device=like.device)
+    seen = position < end
+    if history is not None:
+        seen = seen & ((position < prompt) | (position >= first - history))
+    return torch.zeros_like(seen, dtype=like.dtype).masked_fill_(~seen, float("-inf"))[:, None]

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+NOWHERE = 1 << 30  # behind all positions
+
 
 class RowSpans(NamedTuple):
     """Of each position, where its row begins and where it ends: [N] int32. Behind the last row,
@@ -24,6 +26,10 @@ class RowSpans(NamedTuple):
         """Where every position becomes so many: [times * N]."""
         return RowSpans(*(times * part.repeat_interleave(times) for part in self))
 
+    def up_to(self, ends: Tensor) -> RowSpans:
+        """Where rows are seen up to these positions [N] only."""
+        return RowSpans(self.starts, torch.where(self.ends > 0, ends, 0).int())
+
     def again(self) -> RowSpans:
         """The same rows once more, behind them: [2N]."""
         size = len(self.starts)
@@ -31,6 +37,32 @@ class RowSpans(NamedTuple):
         blank = starts == size
         starts = torch.cat((torch.where(blank, 2 * size, starts), starts + size))
         return RowSpans(starts, torch.cat((ends, torch.where(blank, 0, ends + size))))
+
+
+class Hidden(NamedTuple):
+    """Of each position, what it does not see of its row: [N] int32."""
+
+    starts: Tensor  # NOWHERE: it sees all
+    ends: Tensor
+
+    @classmethod
+    def between(cls, starts: Tensor, ends: Tensor) -> Hidden:
+        """What lies between these positions [N], where there is any."""
+        return cls(torch.where(starts < ends, starts, NOWHERE).int(), ends.int())
+
+    def again(self) -> Hidden:
+        """As `RowSpans.again`."""
+        size = len(self.starts)
+        return Hidden(*(torch.cat((part, part + size)) for part in self))
+
+
+class Sight(NamedTuple):
+    """What each position sees: its row, up to the end of its own chunk of `chunk` [1] positions (as
+    long as a row or longer: all of it), but for what is hidden."""
+
+    spans: RowSpans
+    chunk: Tensor
+    hidden: Hidden | None = None
 
 
 class PackedTokens(NamedTuple):

@@ -11,6 +11,7 @@ from cosyserve.engine.compute.graphs import packed_flow
 from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
 from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
 from cosyserve.models.config import (
+    DiTConfig,
     EncoderConfig,
     FlowConfig,
     LookaheadConfig,
@@ -18,8 +19,10 @@ from cosyserve.models.config import (
     UNetConfig,
 )
 from cosyserve.models.flow.cfm import schedule
+from cosyserve.models.flow.dit import DiT
 from cosyserve.models.flow.encoder import UpsamplingConformer
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.flow.fused_dit import FusedDiT
 from cosyserve.models.flow.fused_encoder import FusedEncoder, FusedLookahead
 from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
 from cosyserve.models.flow.fused_unet import FusedUNet
@@ -37,6 +40,12 @@ UNET = FlowConfig(
     steps=1,
 )
 DIT = FlowConfig(
+    EncoderConfig(32, 2, 48, 1, 1),
+    DiTConfig("dit", 32, 2, 2, 16, 2.0, 64, history=6),
+    speech_tokens=30,
+    steps=2,
+)
+ROTARY = FlowConfig(
     LookaheadConfig(channels=16),
     RotaryDiTConfig("rotary_dit", 48, 1, 3, 16),
     speech_tokens=30,
@@ -48,11 +57,14 @@ def packed_flow_of(flow: Flow) -> PackedFlow:
     """In float32, which `PackedFlow.of` leaves to the plain flow."""
     times = [time for time, _ in schedule(flow.config.steps)]
     queue = DeviceQueue(DEVICE, static=True)
-    estimator: FusedUNet | FusedRotaryDiT
+    estimator: FusedUNet | FusedRotaryDiT | FusedDiT
     encoder: FusedEncoder | FusedLookahead
     if isinstance(flow.estimator, UNet):
         assert isinstance(flow.encoder, UpsamplingConformer)
         estimator, encoder = FusedUNet(flow.estimator, times), FusedEncoder(flow.encoder, 64)
+    elif isinstance(flow.estimator, DiT):
+        assert isinstance(flow.encoder, UpsamplingConformer)
+        estimator, encoder = FusedDiT(flow.estimator, times), FusedEncoder(flow.encoder, 64)
     else:
         assert isinstance(flow.estimator, RotaryDiT)
         assert isinstance(flow.encoder, LookaheadEncoder)
@@ -69,7 +81,7 @@ def prompt_of(tokens: int) -> FlowPrompt:
     )
 
 
-@pytest.mark.parametrize("config", [UNET, DIT], ids=["unet", "dit"])
+@pytest.mark.parametrize("config", [UNET, ROTARY, DIT], ids=["unet", "rotary", "dit"])
 @torch.inference_mode()
 def test_packs_are_what_the_plain_flow_computes(
     config: FlowConfig, monkeypatch: pytest.MonkeyPatch
@@ -99,6 +111,29 @@ def test_packs_are_what_the_plain_flow_computes(
     torch.testing.assert_close(whole, flow.whole([states[0].prompt], ids[:1]), atol=1e-4, rtol=0)
     for first, second in zip(mels, again, strict=True):
         assert torch.equal(first, second)
+
+
+@torch.inference_mode()
+def test_chunks_of_a_flow_that_remembers_are_those_of_its_caches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packed_flow, "SIZES", (24, 40))
+    torch.manual_seed(0)
+    flow = Flow(DIT).eval().requires_grad_(False).to(DEVICE)
+    pack, counts = packed_flow_of(flow), (5, 0)
+    remembered = anew = [FlowState(prompt_of(count)) for count in counts]
+    tokens = torch.randint(0, 30, (2, 17)).tolist()
+    for end, final in ((3, False), (9, False), (17, True)):
+        known = [row[: end + (0 if final else 3)] for row in tokens]
+        ids = [torch.tensor(row, device=DEVICE) for row in known]
+        expected = flow.advance(remembered, ids, [final] * 2)
+        with pack.queue.use():
+            found = finished(pack.advance(anew, known, [final] * 2))
+        pack.queue.wait()
+        for (ours, _), (theirs, _) in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+        anew, remembered = ([state for _, state in states] for states in (found, expected))
+        assert all(state.cache is None for state in anew)
 
 
 def test_a_flow_without_kernels_is_not_packed() -> None:

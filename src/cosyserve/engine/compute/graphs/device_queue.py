@@ -13,7 +13,9 @@ from functools import partial
 from typing import Generic, TypeVar
 from weakref import WeakMethod
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cosyserve.models.kernels import kernels_supported
@@ -50,7 +52,7 @@ class DeviceQueue:
         at = bisect_left(sizes, size)
         return sizes[at] if self.static and at < len(sizes) else size
 
-    def write(self, target: Tensor, values: Sequence[object]) -> None:
+    def write(self, target: Tensor, values: Sequence[object] | NDArray[np.int64]) -> None:
         """Copies numbers of the host into a buffer."""
         source = torch.tensor(values, dtype=target.dtype)
         if self._stream is not None:

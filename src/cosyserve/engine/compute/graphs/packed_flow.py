@@ -11,23 +11,27 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.engine.compute.graphs.device_queue import CapturedGraphs, DeviceQueue
 from cosyserve.engine.compute.graphs.padded_flow import Kind
+from cosyserve.models.config import DiTConfig
 from cosyserve.models.flow.cfm import schedule
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
-from cosyserve.models.flow.packing import PackedTokens, RowSpans, pack
+from cosyserve.models.flow.masks import RowChunks, chunk_columns
+from cosyserve.models.flow.packing import Hidden, PackedTokens, RowSpans, Sight, pack
 from cosyserve.models.fused import fused_encoder, fused_estimator
 
 if TYPE_CHECKING:
+    from cosyserve.models.flow.fused_dit import FusedDiT
     from cosyserve.models.flow.fused_encoder import FusedEncoder, FusedLookahead
     from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
     from cosyserve.models.flow.fused_unet import FusedUNet
 
-    FusedEstimator = FusedUNet | FusedRotaryDiT
+    FusedEstimator = FusedUNet | FusedRotaryDiT | FusedDiT
     PackedEncoder = FusedEncoder | FusedLookahead
 
 # Tokens of a pack, prompts included. A step takes as long with few of them as with a hundred.
@@ -43,10 +47,10 @@ class PackedBuffers:
 
     tokens: Tensor  # [S] behind each row's tokens those it looks at; -1: none
     counts: Tensor  # [R] tokens of each row that become frames
+    chunks: Tensor  # [T, 3], as of `RowChunks` of all rows in one, for a flow that remembers
     speaker: Tensor  # [R, E]
     prompt: Tensor  # [F, mel]
-    starts: Tensor  # [2F] int32, as of `RowSpans`
-    ends: Tensor  # [2F] int32
+    sight: Tensor  # [4, 2F] int32: `RowSpans` and `Hidden`
     x: Tensor  # [F, mel] float32
     rows: Tensor  # [2F, 4 mel]: all of an estimate's input; the second half without conditions
 
@@ -63,6 +67,7 @@ class PackedFlow:
         self.flow, self.queue, self.max_rows = flow, queue, max_rows
         self._encoder, self._estimator = encoder, estimator
         self.sizes = [size for size in SIZES if FRAMES_PER_TOKEN * size <= flow.config.max_frames]
+        self._spare = flow.lookahead * (2 if flow.config.remembers else 1)  # tokens of a row
         device = flow.weight.device
         strides = [stride for _, stride in schedule(flow.config.steps)]
         with queue.use():
@@ -96,23 +101,20 @@ class PackedFlow:
     ) -> Generator[None, None, list[tuple[Tensor, FlowState]]]:
         """As `Flow.advance`, with a pause after every launch. The frames are there until the next
         call in this queue."""
-        prompts = [state.prompt for state in states]
-        done = [state.tokens for state in states]
-        mels = yield from self._solve(prompts, tokens, done, final, streaming=True)
+        mels = yield from self._solve(states, tokens, final, streaming=True)
         return [(mel, state.after(mel)) for mel, state in zip(mels, states, strict=True)]
 
     def whole(
         self, prompts: Sequence[FlowPrompt], tokens: Sequence[Sequence[int]]
     ) -> Generator[None, None, list[Tensor]]:
         """As `Flow.whole`, with a pause after every launch."""
-        nothing, last = [0] * len(prompts), [True] * len(prompts)
-        return (yield from self._solve(prompts, tokens, nothing, last, streaming=False))
+        states, last = [FlowState(prompt) for prompt in prompts], [True] * len(prompts)
+        return (yield from self._solve(states, tokens, last, streaming=False))
 
     def _solve(
         self,
-        prompts: Sequence[FlowPrompt],
+        states: Sequence[FlowState],
         tokens: Sequence[Sequence[int]],
-        done: Sequence[int],
         final: Sequence[bool],
         *,
         streaming: bool,
@@ -120,12 +122,15 @@ class PackedFlow:
         """The frames of each row behind its prompt and the tokens that are done: [mel, frames]."""
         ahead = self.flow.lookahead
         counts = [
-            len(prompt.tokens) + len(row) - (0 if last else ahead)
-            for prompt, row, last in zip(prompts, tokens, final, strict=True)
+            len(state.prompt.tokens) + len(row) - (0 if last else ahead)
+            for state, row, last in zip(states, tokens, final, strict=True)
         ]
         size = self.sizes[bisect_left(self.sizes, sum(counts))]
         ends = list(accumulate(counts))
-        self._write(prompts, tokens, counts)
+        chunked = streaming and self.flow.config.remembers
+        self._write([state.prompt for state in states], tokens, counts, apart=chunked)
+        if chunked:
+            self._write_chunks(states, counts)
         self._graphs.run((Kind.PREPARE_CHUNK if streaming else Kind.PREPARE_WHOLE, size))
         yield
         for _ in range(self.flow.config.steps):
@@ -133,10 +138,10 @@ class PackedFlow:
             yield
         return [
             self._buffers.x[
-                FRAMES_PER_TOKEN * (end - count + len(prompt.tokens) + past) : FRAMES_PER_TOKEN
-                * end
+                FRAMES_PER_TOKEN
+                * (end - count + len(state.prompt.tokens) + state.tokens) : FRAMES_PER_TOKEN * end
             ].T
-            for prompt, past, count, end in zip(prompts, done, counts, ends, strict=True)
+            for state, count, end in zip(states, counts, ends, strict=True)
         ]
 
     def _write(
@@ -144,22 +149,35 @@ class PackedFlow:
         prompts: Sequence[FlowPrompt],
         tokens: Sequence[Sequence[int]],
         counts: Sequence[int],
+        *,
+        apart: bool,
     ) -> None:
+        """`apart`: each prompt looks at its own first tokens, not at those behind it."""
         buffers, ahead = self._buffers, self.flow.lookahead
         self.queue.write(buffers.counts, [*counts, *[0] * (self.max_rows - len(counts))])
         ids: list[int] = []
         for prompt, row, count in zip(prompts, tokens, counts, strict=True):
-            given = len(prompt.tokens) + len(row)
-            ids += [-1] * len(prompt.tokens) + list(row) + [-1] * (count + ahead - given)
+            begin, slots = len(ids), count + self._spare
+            ids += [-1] * (len(prompt.tokens) + (ahead if apart else 0)) + list(row)
+            ids += [-1] * (begin + slots - len(ids))
         buffers.tokens.fill_(-1)
         self.queue.write(buffers.tokens[: len(ids)], ids)
         buffers.prompt[: FRAMES_PER_TOKEN * sum(counts)].zero_()
         token = frame = 0
         for index, (prompt, count) in enumerate(zip(prompts, counts, strict=True)):
-            buffers.tokens[token : token + len(prompt.tokens)].copy_(prompt.tokens)
+            own = torch.cat((prompt.tokens, prompt.tokens[:ahead])) if apart else prompt.tokens
+            buffers.tokens[token : token + len(own)].copy_(own)
             buffers.prompt[frame : frame + len(prompt.mel)].copy_(prompt.mel)
             buffers.speaker[index].copy_(prompt.speaker)
-            token, frame = token + count + ahead, frame + FRAMES_PER_TOKEN * count
+            token, frame = token + count + self._spare, frame + FRAMES_PER_TOKEN * count
+
+    def _write_chunks(self, states: Sequence[FlowState], counts: Sequence[int]) -> None:
+        columns, begin = [], 0
+        for state, count in zip(states, counts, strict=True):
+            start = len(state.prompt.tokens)
+            columns.append(begin + chunk_columns(start, [start + n for n in state.ends], count))
+            begin += count
+        self.queue.write(self._buffers.chunks[:begin], np.concatenate(columns, axis=1).T)
 
     def _compute(self, work: tuple[Kind, int]) -> None:
         kind, size = work
@@ -173,13 +191,16 @@ class PackedFlow:
         flow, buffers = self.flow, self._buffers
         frames, mel, ahead = FRAMES_PER_TOKEN * size, flow.config.mel, flow.lookahead
         spans, row = pack(buffers.counts, size)
-        own = torch.arange(size, device=row.device) + ahead * row
+        at = torch.arange(size, device=row.device)
+        own, chunks = at + self._spare * row, None
+        if streaming and flow.config.remembers:
+            chunks = RowChunks(*buffers.chunks[:size].T)
+            own, spans = own + ahead * (at >= chunks.prompt), spans.up_to(chunks.end)
         seen = own[:, None] + torch.arange(ahead + 1, device=row.device)
-        ids = buffers.tokens[: size + ahead * self.max_rows]
+        ids = buffers.tokens[: size + self._spare * self.max_rows]
         embedded = flow.input_embedding(ids.clamp(min=0))
-        mu = flow.encoder_proj(
-            self._encoder(PackedTokens(embedded, ids >= 0, seen, spans), streaming)
-        )
+        tokens = PackedTokens(embedded, ids >= 0, seen, spans)
+        mu = flow.encoder_proj(self._encoder(tokens, streaming and chunks is None))
         spans = spans.repeated(FRAMES_PER_TOKEN)
         x, rows = buffers.x[:frames], buffers.rows[: self._copies * frames]
         x.copy_(self._noise[spans.positions()])
@@ -189,21 +210,35 @@ class PackedFlow:
         voices = flow.speaker(buffers.speaker)[row]
         rows[:frames, 2 * mel : 3 * mel].copy_(voices.repeat_interleave(FRAMES_PER_TOKEN, dim=0))
         rows[:frames, 3 * mel :].copy_(buffers.prompt[:frames])
-        for buffer, part in zip(
-            (buffers.starts, buffers.ends),
-            spans.again() if self._copies == 2 else spans,
-            strict=True,
-        ):
+        parts = [*(spans.again() if self._copies == 2 else spans)]
+        if flow.config.remembers:
+            hidden = self._hidden(chunks, frames)
+            parts += hidden.again() if self._copies == 2 else hidden
+        for buffer, part in zip(buffers.sight, parts, strict=False):
             buffer[: len(part)].copy_(part)
-        longest = SIZES[-1] if not streaming else flow.config.encoder.chunk
-        self._chunk.fill_(FRAMES_PER_TOKEN * longest)
+        streamed = flow.config.encoder.chunk if streaming and chunks is None else SIZES[-1]
+        self._chunk.fill_(FRAMES_PER_TOKEN * streamed)
         self._at.zero_()
+
+    def _hidden(self, chunks: RowChunks | None, frames: int) -> Hidden:
+        """What an estimate does not see of the chunks before."""
+        estimator = self.flow.config.estimator
+        assert isinstance(estimator, DiTConfig)
+        if chunks is None:
+            nothing = torch.zeros(frames, dtype=torch.int32, device=self._at.device)
+            return Hidden.between(nothing, nothing)
+        first, prompt = (
+            FRAMES_PER_TOKEN * part.repeat_interleave(FRAMES_PER_TOKEN)
+            for part in (chunks.first, chunks.prompt)
+        )
+        return Hidden.between(prompt, first - estimator.history)
 
     def _step(self, size: int) -> None:
         buffers, frames = self._buffers, FRAMES_PER_TOKEN * size
         both = self._copies * frames
-        rows, spans = buffers.rows[:both], RowSpans(buffers.starts[:both], buffers.ends[:both])
-        v = self._estimator(rows, self._at, spans, self._chunk)
+        rows, sight = buffers.rows[:both], buffers.sight[:, :both]
+        hidden = Hidden(*sight[2:]) if self.flow.config.remembers else None
+        v = self._estimator(rows, self._at, Sight(RowSpans(*sight[:2]), self._chunk, hidden))
         guidance = self.flow.config.guidance
         self._estimator.euler(v, buffers.x[:frames], rows, self._strides, self._at, guidance)
 
@@ -215,15 +250,14 @@ class PackedFlow:
     def _buffers_of(self, size: int) -> PackedBuffers:
         config, like = self.flow.config, self.flow.weight
         frames, both = FRAMES_PER_TOKEN * size, self._copies * FRAMES_PER_TOKEN * size
-        rows, slots = self.max_rows, size + self.flow.lookahead * self.max_rows
-        integers = torch.zeros(2, both, dtype=torch.int32, device=like.device)
+        rows, slots = self.max_rows, size + self._spare * self.max_rows
         return PackedBuffers(
             tokens=torch.full((slots,), -1, device=like.device),
             counts=torch.ones(rows, dtype=torch.long, device=like.device),
+            chunks=torch.zeros(size, 3, dtype=torch.long, device=like.device),
             speaker=like.new_zeros(rows, config.speaker),
             prompt=like.new_zeros(frames, config.mel),
-            starts=integers[0],
-            ends=integers[1],
+            sight=torch.zeros(4, both, dtype=torch.int32, device=like.device),
             x=torch.zeros(frames, config.mel, device=like.device),
             rows=like.new_zeros(both, 4 * config.mel),
         )

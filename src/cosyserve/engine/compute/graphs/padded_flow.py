@@ -2,7 +2,8 @@
 first, then one Euler step at a time, each a launch of its own.
 
 Rows and frames are padded to one of a few shapes; what lies behind a row's end is masked, so that
-padding changes nothing. Only for flows that remember nothing from chunk to chunk.
+padding changes nothing. Streams are computed anew over all tokens so far, also those of a flow that
+could remember: it would need a hundred times the memory.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import accumulate, takewhile
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +21,7 @@ from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.engine.compute.graphs.device_queue import CapturedGraphs, DeviceQueue, smallest_shape
 from cosyserve.models.flow.cfm import doubled, euler, schedule
 from cosyserve.models.flow.flow import Flow, FlowBatch, FlowPrompt, FlowState
-from cosyserve.models.flow.masks import valid
+from cosyserve.models.flow.masks import RowChunks, chunk_columns, valid
 
 # Tokens of a row, prompt included: a little more than multiples of the chunk grid, where all but
 # last chunks end, and multiples of 8, which attention masks must be to be read without a copy.
@@ -44,8 +46,9 @@ class Kind(Enum):
 class PaddedBuffers:
     """All that is computed on, for one shape."""
 
-    tokens: Tensor  # [B, size + lookahead]
+    tokens: Tensor  # [B, size + lookahead], for a flow that remembers 2 * lookahead; -1: none
     counts: Tensor  # [2, B]: tokens given, tokens that become frames
+    chunks: Tensor  # [3, B, size], as of `RowChunks`
     prompt: Tensor  # [B, mel, frames]
     speaker: Tensor  # [B, E]
     mu: Tensor  # [2B, mel, frames] these four are doubled for guidance
@@ -67,6 +70,7 @@ class FlowGraphs:
             for count in rows
             if count * size <= max_tokens and FRAMES_PER_TOKEN * size <= flow.config.max_frames
         ]
+        self._spare = flow.lookahead * (2 if flow.config.remembers else 1)  # tokens of a row
         device = flow.weight.device
         times, strides = zip(*schedule(flow.config.steps), strict=True)
         with queue.use():
@@ -77,7 +81,8 @@ class FlowGraphs:
             for _ in range(2):  # once for the sizes, once for views of what is large enough
                 self._buffers = {shape: self._buffers_of(*shape) for shape in self.shapes}
             if self.shapes:
-                self._memory["counts"].fill_(1)  # rows without a frame are no rows
+                for name in ("counts", "chunks"):  # rows without a frame are no rows
+                    self._memory[name].fill_(1)
         self._graphs = CapturedGraphs(queue, self._compute)
 
     def warm_up(self) -> int:
@@ -101,7 +106,8 @@ class FlowGraphs:
         """As `Flow.advance`, with a pause after every launch. The frames are there until the next
         call in this queue."""
         prompts = [state.prompt for state in states]
-        mel, encoded = yield from self._solve(prompts, tokens, final, streaming=True)
+        ends = [state.ends for state in states]
+        mel, encoded = yield from self._solve(prompts, tokens, final, ends)
         mels = self.flow.speech(mel, encoded, prompts, [state.tokens for state in states])
         return [(row, state.after(row)) for row, state in zip(mels, states, strict=True)]
 
@@ -110,7 +116,7 @@ class FlowGraphs:
     ) -> Generator[None, None, list[Tensor]]:
         """As `Flow.whole`, with a pause after every launch."""
         last = [True] * len(prompts)
-        mel, encoded = yield from self._solve(prompts, tokens, last, streaming=False)
+        mel, encoded = yield from self._solve(prompts, tokens, last, None)
         return self.flow.speech(mel, encoded, prompts, [0] * len(prompts))
 
     def _solve(
@@ -118,9 +124,9 @@ class FlowGraphs:
         prompts: Sequence[FlowPrompt],
         tokens: Sequence[Sequence[int]],
         final: Sequence[bool],
-        *,
-        streaming: bool,
+        ends: Sequence[Sequence[int]] | None,
     ) -> Generator[None, None, tuple[Tensor, list[int]]]:
+        """`ends` of the chunks before; None: whole utterances."""
         lengths = [len(p.tokens) + len(row) for p, row in zip(prompts, tokens, strict=True)]
         ahead = self.flow.lookahead
         encoded = [n - (0 if last else ahead) for n, last in zip(lengths, final, strict=True)]
@@ -129,20 +135,42 @@ class FlowGraphs:
         buffers = self._buffers[shape]
         rest = [1] * (shape[0] - len(prompts))  # dummy rows
         self.queue.write(buffers.counts, (lengths + rest, encoded + rest))
-        for part in (buffers.tokens, buffers.prompt):
-            part.zero_()
+        apart = ends is not None and self.flow.config.remembers  # prompt and speech
+        buffers.tokens.fill_(-1)
+        buffers.prompt.zero_()
         for index, (prompt, row) in enumerate(zip(prompts, tokens, strict=True)):
             start = len(prompt.tokens)
             buffers.tokens[index, :start].copy_(prompt.tokens)
+            if apart:
+                seen = prompt.tokens[:ahead]
+                buffers.tokens[index, start : start + len(seen)].copy_(seen)
+                start += ahead
             self.queue.write(buffers.tokens[index, start : start + len(row)], row)
             buffers.prompt[index, :, : len(prompt.mel)].copy_(prompt.mel.T)
             buffers.speaker[index].copy_(prompt.speaker)
-        self._graphs.run((Kind.PREPARE_CHUNK if streaming else Kind.PREPARE_WHOLE, shape))
+        if apart:
+            assert ends is not None
+            self._write_chunks(buffers.chunks, prompts, ends, encoded)
+        self._graphs.run((Kind.PREPARE_WHOLE if ends is None else Kind.PREPARE_CHUNK, shape))
         yield
         for _ in range(self.flow.config.steps):
             self._graphs.run((Kind.EULER_STEP, shape))
             yield
         return buffers.x, encoded
+
+    def _write_chunks(
+        self,
+        target: Tensor,
+        prompts: Sequence[FlowPrompt],
+        ends: Sequence[Sequence[int]],
+        encoded: Sequence[int],
+    ) -> None:
+        columns = np.zeros(target.shape, np.int64)
+        columns[1] = 1  # behind a row, something must be seen
+        for row, (prompt, past, size) in enumerate(zip(prompts, ends, encoded, strict=True)):
+            start = len(prompt.tokens)
+            columns[:, row, :size] = chunk_columns(start, [start + end for end in past], size)
+        self.queue.write(target, columns)
 
     def _compute(self, work: tuple[Kind, Shape]) -> None:
         kind, shape = work
@@ -157,7 +185,17 @@ class FlowGraphs:
         guidance = flow.config.guidance
         given, encoded = buffers.counts
         inside = valid(encoded, size)
-        batch = FlowBatch(buffers.tokens, given, (), inside, size, buffers.prompt, buffers.speaker)
+        chunked = streaming and flow.config.remembers
+        batch = FlowBatch(
+            buffers.tokens if chunked else buffers.tokens[:, : size + flow.lookahead].clamp(min=0),
+            given,
+            (),
+            inside,
+            size,
+            buffers.prompt,
+            buffers.speaker,
+            RowChunks(*buffers.chunks) if chunked else None,
+        )
         buffers.mu.copy_(doubled(flow.conditions(batch, streaming), guidance))
         buffers.voice.copy_(doubled(flow.speaker(batch.speaker), guidance))
         buffers.condition.copy_(doubled(batch.prompt, guidance))
@@ -196,7 +234,8 @@ class FlowGraphs:
             return kept[:need].view(shape)
 
         return PaddedBuffers(
-            tokens=buffer("tokens", rows, size + self.flow.lookahead, dtype=torch.long),
+            tokens=buffer("tokens", rows, size + self._spare, dtype=torch.long),
+            chunks=buffer("chunks", 3, rows, size, dtype=torch.long),
             counts=buffer("counts", 2, rows, dtype=torch.long),
             prompt=buffer("prompt", rows, config.mel, frames),
             speaker=buffer("speaker", rows, config.speaker),

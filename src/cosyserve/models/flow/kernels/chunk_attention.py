@@ -1,5 +1,5 @@
 """Attention of packed rows with the chunk mask: a frame sees all of its row up to the end of its
-own chunk. The mask is computed, not read."""
+own chunk, but for what is hidden from it. The mask is computed, not read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.flow.kernels.linear import Tile, is_large, tile_for
-from cosyserve.models.flow.packing import RowSpans
+from cosyserve.models.flow.packing import Sight
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.softmax import add_values, weigh_base2
@@ -27,6 +27,8 @@ def _turn(
     at,
     starts,
     ends,
+    hidden_starts,
+    hidden_ends,
     last,
     top,
     total,
@@ -35,6 +37,7 @@ def _turn(
     inner: tl.constexpr,
     width: tl.constexpr,
     masked: tl.constexpr,
+    hides: tl.constexpr,
     ieee: tl.constexpr,
     bk: tl.constexpr,
     bd: tl.constexpr,
@@ -54,6 +57,8 @@ def _turn(
         score = tl.dot(q, tl.trans(k))
     if masked:
         seen = (j[None, :] >= starts[:, None]) & (j[None, :] < ends[:, None])
+        if hides:
+            seen &= (j[None, :] < hidden_starts[:, None]) | (j[None, :] >= hidden_ends[:, None])
         score = tl.where(seen, score, float("-inf"))
     weight, fade, top, total = weigh_base2(score, scale, top, total)
     return top, total, add_values(acc, weight, fade, v, ieee)
@@ -64,12 +69,15 @@ def _attend(
     qkv,
     row_starts,
     row_ends,
+    from_hidden,
+    to_hidden,
     chunk,
     out,
     length,
     scale,
     heads: tl.constexpr,
     width: tl.constexpr,
+    hides: tl.constexpr,
     clear: tl.constexpr,
     ieee: tl.constexpr,
     bq: tl.constexpr,
@@ -86,6 +94,10 @@ def _attend(
     step = tl.load(chunk).to(tl.int32)
     starts = tl.load(row_starts + i, mask=i < length, other=length)
     ends = tl.load(row_ends + i, mask=i < length, other=0)
+    hidden_starts, hidden_ends = ends, ends
+    if hides:
+        hidden_starts = tl.load(from_hidden + i, mask=i < length, other=1 << 30)
+        hidden_ends = tl.load(to_hidden + i, mask=i < length, other=0)
     if pdl:
         gdc_wait()
     line = qkv + tl.program_id(1) * width
@@ -102,7 +114,10 @@ def _attend(
     masked_from = first
     if clear:
         if tl.max(starts) == first:
-            masked_from = first + tl.maximum(tl.min(ends) - first, 0) // bk * bk
+            seen_to = tl.min(ends)
+            if hides:
+                seen_to = tl.minimum(seen_to, tl.min(hidden_starts))
+            masked_from = first + tl.maximum(seen_to - first, 0) // bk * bk
         for at in range(first, masked_from, bk):
             top, total, acc = _turn(
                 q,
@@ -110,6 +125,8 @@ def _attend(
                 at,
                 starts,
                 ends,
+                hidden_starts,
+                hidden_ends,
                 last,
                 top,
                 total,
@@ -118,6 +135,7 @@ def _attend(
                 inner,
                 width,
                 False,
+                hides,
                 ieee,
                 bk,
                 bd,
@@ -129,6 +147,8 @@ def _attend(
             at,
             starts,
             ends,
+            hidden_starts,
+            hidden_ends,
             last,
             top,
             total,
@@ -137,6 +157,7 @@ def _attend(
             inner,
             width,
             True,
+            hides,
             ieee,
             bk,
             bd,
@@ -146,12 +167,10 @@ def _attend(
     tl.store(target + wide * inner + d[None, :], acc.to(out.dtype.element_ty), mask=here)
 
 
-def chunk_attention(
-    qkv: Tensor, spans: RowSpans, chunk: Tensor, heads: int, *, ieee: bool
-) -> Tensor:
-    """qkv [N, 3 * heads * D] of packed rows, chunk [1] (as long as a row or longer: all see all)
-    -> [N, heads * D], zero behind the last row. On a GPU a launch of torch's must lie between the
-    writing of spans or chunk and this."""
+def chunk_attention(qkv: Tensor, sight: Sight, heads: int, *, ieee: bool) -> Tensor:
+    """qkv [N, 3 * heads * D] of packed rows -> [N, heads * D], zero behind the last row. On a GPU a
+    launch of torch's must lie between the writing of what sight holds and this."""
+    spans, hidden = sight.spans, sight.hidden
     length, columns = qkv.shape
     width = columns // (3 * heads)
     out = torch.empty(length, heads * width, device=qkv.device, dtype=qkv.dtype)
@@ -162,12 +181,15 @@ def chunk_attention(
         qkv=qkv,
         row_starts=spans.starts,
         row_ends=spans.ends,
-        chunk=chunk,
+        from_hidden=(hidden or spans).starts,
+        to_hidden=(hidden or spans).ends,
+        chunk=sight.chunk,
         out=out,
         length=length,
         scale=1.0 / (math.sqrt(width) * math.log(2.0)),
         heads=heads,
         width=width,
+        hides=hidden is not None,
         clear=is_large(length),  # with fewer, two loops take longer than one with masks
         ieee=ieee,
         bq=bq,

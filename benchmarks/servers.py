@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 LISTENING = re.compile(r"listening on (http://\S+)")
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -90,8 +90,11 @@ class Server:
 
 
 @contextmanager
-def running(*command: str, **settings: str) -> Iterator[Server]:
-    """`python -m` with these words; it prints where it listens. Settings lack their prefix."""
+def running(
+    *command: str, log: IO[str] | int | None = subprocess.DEVNULL, **settings: str
+) -> Iterator[Server]:
+    """`python -m` with these words; it prints where it listens. Settings lack their prefix; a `log`
+    that is None goes where ours does."""
     with tempfile.TemporaryDirectory() as home:
         given = {f"COSYSERVE_{name.upper()}": value for name, value in settings.items()}
         env = os.environ | {"COSYSERVE_HOME": home, "COSYSERVE_THREADS": "1"} | given
@@ -99,7 +102,7 @@ def running(*command: str, **settings: str) -> Iterator[Server]:
             [sys.executable, "-m", *command],
             env=env,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=log,
             text=True,
         )
         assert process.stdout
@@ -113,9 +116,9 @@ def running(*command: str, **settings: str) -> Iterator[Server]:
             process.stdout.close()
 
 
-def served(**settings: str) -> Any:
+def served(log: IO[str] | int | None = subprocess.DEVNULL, **settings: str) -> Any:
     """`cosyserve serve`, with the test model unless another is given."""
-    return running("cosyserve", "serve", "--port", "0", **{"model": "test"} | settings)
+    return running("cosyserve", "serve", "--port", "0", log=log, **{"model": "test"} | settings)
 
 
 def humming(chunks: int, tokens: int, first: float, pace: float) -> Any:

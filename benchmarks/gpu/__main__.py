@@ -16,12 +16,10 @@ import argparse
 import gc
 import json
 import os
-import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +28,11 @@ import torch
 from benchmarks.gpu import checks, lm, speech
 from benchmarks.gpu.bench import FAMILIES, Bench
 from benchmarks.gpu.bounds import compared, incorrect
+from benchmarks.gpu.history import keep, provenance
 from benchmarks.gpu.http_crowd import HTTPFigures, http_crowd
 from benchmarks.gpu.laws import laws
 from benchmarks.gpu.over_http import first_audio_http_ms
 
-ROOT = Path(__file__).parents[2]
-HISTORY = ROOT / "benchmarks" / "history"
 BUDGET = 460.0
 
 # In the order of what would be missed most.
@@ -128,15 +125,10 @@ def measure(bench: Bench, names: list[str], asked: Sequence[str] = ()) -> dict[s
         if bench.device.type == "cuda":
             torch.cuda.empty_cache()
     beside |= ratios(found, beside)
-    on_gpu = bench.device.type == "cuda"
-    found["device"] = torch.cuda.get_device_name() if on_gpu else "cpu"
-    found["torch"] = torch.__version__
     return found | {
         "family": bench.family,
         "kernels": bench.kernels,
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit(),
-        "command": " ".join(("python -m benchmarks.gpu", *asked)),
+        **provenance(" ".join(("python -m benchmarks.gpu", *asked))),
         "beside": beside,
         "failed": failed,
         "seconds": seconds,
@@ -171,15 +163,6 @@ def ratios(found: dict[str, Any], beside: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def commit() -> str | None:
-    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return done.stdout.strip() or None
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--family", choices=FAMILIES, default=FAMILIES[0], help="of models")
@@ -205,11 +188,7 @@ def main() -> None:
     if options.json:
         options.json.write_text(text, "utf-8")
     if not options.tiny:
-        HISTORY.mkdir(exist_ok=True)
-        when, device = report["when"][:16].replace(":", ""), report["device"].lower()
-        small = "-small" if options.kernels == "small" else ""
-        name = f"{when}-{device.replace(' ', '-')}-{report['family']}{small}.json"
-        (HISTORY / name).write_text(text, "utf-8")
+        keep(report, report["family"] + ("-small" if options.kernels == "small" else ""))
     shown = {key: value for key, value in report.items() if key not in ("samples", "seconds")}
     sys.stdout.write("\n".join((json.dumps(shown, indent=1), *compared(report), "")))
     wrong = incorrect(report)

@@ -40,22 +40,22 @@ TOKENS = 250  # of an utterance: 10 s
 
 TINY = {
     "cosyvoice2": ModelConfig(
-        lm=LMConfig(64, 96, 2, 4, 2, text_vocab=300, speech_tokens=60),
+        lm=LMConfig(64, 96, 2, 4, 2, text_vocab=300, speech_tokens=81),
         flow=FlowConfig(
             EncoderConfig(64, 4, 96, 2, 1),
             UNetConfig("unet", 32, 2, 16, 1, 2),
-            speech_tokens=60,
+            speech_tokens=81,
             steps=2,
         ),
         vocoder=VocoderConfig(base=32, f0_channels=32),
     ),
     "cosyvoice3": ModelConfig(
         family="cosyvoice3",
-        lm=LMConfig(64, 96, 2, 4, 2, text_vocab=300, speech_tokens=60, kind="cosyvoice3"),
+        lm=LMConfig(64, 96, 2, 4, 2, text_vocab=300, speech_tokens=81, kind="cosyvoice3"),
         flow=FlowConfig(
             LookaheadConfig(channels=32),
             RotaryDiTConfig("rotary_dit", 32, 2, 2, 16),
-            speech_tokens=60,
+            speech_tokens=81,
             steps=2,
         ),
         vocoder=VocoderConfig(base=32, f0_channels=32, causal=True),

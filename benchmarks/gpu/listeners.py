@@ -24,6 +24,7 @@ import numpy as np
 
 from cosyserve.bench.playback import Arrival, worst_underrun
 from cosyserve.contracts import SAMPLE_RATE, Engine, SpeechRequest
+from cosyserve.errors import CosyError
 
 VOICES = 4
 TOKENS_PER_LETTER = 5  # of speech, so that a text's length is its speech's
@@ -42,6 +43,8 @@ def heard_of(address: str, listeners: int, streams: int, shortest: float, longes
 
 
 def summary(heard: Heard, streams: int) -> dict[str, float]:
+    if not heard:
+        raise CosyError(f"all {streams} streams failed")
     half, late = np.percentile([one["first_ms"] for one in heard], (50, 95)).tolist()
     return {
         "first_audio_p50_ms": half,

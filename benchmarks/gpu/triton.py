@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,11 +34,16 @@ from benchmarks.gpu.listeners import heard_of, summary
 from benchmarks.gpu.model_folder import write_model
 from benchmarks.servers import served
 from cosyserve.deploy.nvidia_smi import nvidia_smi
+from cosyserve.deploy.triton.repository import render
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.engine.compute.profile import THROUGHPUT
-from cosyserve.triton.process import READY_SECONDS, STOP_SECONDS, Ports, answers
+from cosyserve.triton.keeper import TritonKeeper
+from cosyserve.triton.process import Ports
 
 SLOTS = 160  # more than 100 listeners on average ever take at once
 FIRST = 3  # streams of a server, which are not counted
+START_SECONDS = 180.0  # of a tritonserver, kernels compiled included
+LOG_LINES = 1000
 WIDTH = 120  # of the table
 
 
@@ -55,9 +59,6 @@ class Setup:
     alone: int  # streams one after another
     seconds: tuple[int, int]  # of the shortest and the longest utterance
 
-    def log(self, name: str) -> Any:
-        return (self.logs / f"{name}.log").open("w", encoding="utf-8")
-
 
 @dataclass(frozen=True)
 class Started:
@@ -71,38 +72,30 @@ class Started:
 def gateway(setup: Setup, name: str, **settings: str) -> Iterator[Started]:
     """`cosyserve serve`; by default one worker has both LM and token2wav."""
     given = {"model": str(setup.model), "slots": str(setup.slots)} | settings
-    with setup.log(name) as log, served(log=log, **given) as server:
+    with (
+        (setup.logs / f"{name}.log").open("w", encoding="utf-8") as log,
+        served(log=log, **given) as server,
+    ):
         yield Started(server.url, int(given["slots"]))
 
 
 @contextmanager
 def tritonserver(setup: Setup, name: str, **keys: str) -> Iterator[str]:
-    """`cosyserve deploy triton` and `cosyserve deploy start` -> the gRPC side of the server."""
+    """What `cosyserve deploy triton` writes, kept as by `cosyserve deploy start` -> the server's
+    gRPC side."""
     repository, ports = setup.folder / name, Ports.free()
     given = {"device": setup.device, "slots": str(setup.slots), "max_requests": "256"} | keys
-    render = ["deploy", "triton", "--model", str(setup.model), "--out", str(repository)]
-    for key, value in given.items():
-        render += ["--set", f"{key}={value}"]
-    start = ["deploy", "start", str(repository)]
-    for side, port in vars(ports).items():
-        start += [f"--{side}-port", str(port)]
-    cosyserve = [sys.executable, "-m", "cosyserve"]
-    with setup.log(name) as log:
-        subprocess.run([*cosyserve, *render], stdout=log, stderr=log, check=True)
-        process = subprocess.Popen([*cosyserve, *start], stdout=log, stderr=log)
-        try:
-            until = time.monotonic() + READY_SECONDS
-            while not answers(f"http://127.0.0.1:{ports.http}/v2/health/ready"):
-                if process.poll() is not None or time.monotonic() > until:
-                    raise RuntimeError(f"tritonserver does not start: see {log.name}")
-                time.sleep(0.1)
-            yield f"localhost:{ports.grpc}"
-        finally:
-            process.terminate()
-            try:
-                process.wait(2 * STOP_SECONDS)
-            except subprocess.TimeoutExpired:  # what was measured is measured
-                process.kill()
+    settings = [f"{key}={value}" for key, value in given.items()]
+    render(TritonSettings.of(settings, model_dir=str(setup.model)), repository)
+    log = setup.logs / f"{name}.log"
+    keeper = TritonKeeper(repository, ports, [f"--log-file={log}"])
+    try:
+        keeper.wait_ready(START_SECONDS)
+        yield f"localhost:{ports.grpc}"
+    finally:
+        with log.open("a", encoding="utf-8") as whole:
+            whole.write(keeper.server.tail(LOG_LINES))  # what its Python processes wrote
+        keeper.stop()
 
 
 @contextmanager

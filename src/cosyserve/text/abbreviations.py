@@ -56,9 +56,22 @@ ABBREVIATIONS = (
     Abbreviation("Rev", "reverend", title=True),
     Abbreviation("Mt", "mount", title=True),
     Abbreviation("St", "saint", title=True),
+    Abbreviation("Apt", "apartment"),
+    Abbreviation("Dept", "department"),
+    Abbreviation("Hwy", "highway", needs_dot=False),
+    Abbreviation("Ave", "avenue", keeps_dot=True, may_end_sentence=True),
+    Abbreviation("Blvd", "boulevard", needs_dot=False, keeps_dot=True, may_end_sentence=True),
+    Abbreviation("Rd", "road", keeps_dot=True, may_end_sentence=True),
+    Abbreviation("Jan", "january", title=True),
+    Abbreviation("Feb", "february", title=True),
+    Abbreviation("Aug", "august", title=True),
+    Abbreviation("Sept", "september", title=True),
+    Abbreviation("Oct", "october", title=True),
+    Abbreviation("Nov", "november", title=True),
+    Abbreviation("Dec", "december", title=True),
     Abbreviation("Co"),
-    Abbreviation("Fig"),
-    Abbreviation("Vol"),
+    Abbreviation("Fig", "figure", title=True),
+    Abbreviation("Vol", "volume"),
     Abbreviation("a.m"),
     Abbreviation("p.m"),
     Abbreviation("U.S"),
@@ -71,8 +84,9 @@ _KEEP_DOT = {entry.written for entry in ABBREVIATIONS if entry.keeps_dot}
 
 # Capitals that are spelled although they hold a vowel; without one, all are.
 _SPELLED = (
-    "AC|AI|AM|API|ATM|CEO|CFO|CIA|CPU|CTO|DIY|ETA|EU|FAQ|FBI|GPU|HIV|IBM|ID|IP|IQ|IRS|MBA|NBA|NYC"
-    "|NYU|OS|SUV|UAE|UCLA|UFO|UI|UK|UN|UPS|URL|US|USA|USB|USD|UV|UX|[B-DF-HJ-NP-TV-XZ]{2,}|W"
+    "AC|AI|AKA|AM|API|ATM|BA|CEO|CFO|CIA|CIO|COO|CPU|CTO|DIY|EPA|ESPN|ETA|EU|FAQ|FBI|FYI|GPU|HBO|HDMI"
+    "|HIV|IBM|ID|IP|IPO|IQ|IRS|LA|MBA|MIT|NBA|NGO|NYC|NYU|OS|PTO|SEO|SOS|SUV|TBA|UAE|UCLA|UFC|UFO|UI"
+    "|UK|UN|UPS|URL|US|USA|USB|USC|USD|UV|UX|VIP|[B-DF-HJ-NP-TV-XZ]{2,}|W"
 )
 _LETTER_NAMES = {"a": "ay", "w": "double you"}  # a pronouncer would take these letters for words
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from cosyserve.text.numerals import in_words
 from cosyserve.text.special import ENGLISH_SOUNDS, SPECIAL
 
 
@@ -94,6 +95,7 @@ _WORD = re.compile(
     rf"({SPECIAL.pattern}|{ENGLISH_SOUNDS.pattern})|([A-Za-z]+(?:['.][A-Za-z]+)*)(\.*)"
 )
 _DOTTED = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
+_ROMAN = re.compile(r"(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})")  # larger ones are rarely numbers
 _CAPITALS = re.compile(rf"({_SPELLED})('?s)?")
 
 
@@ -113,9 +115,20 @@ def _expanded(match: re.Match[str]) -> str:
         return entry.words + (dots if word in _KEEP_DOT else dots[1:])
     if _DOTTED.fullmatch(word):
         return _spelled(word.replace(".", "")) + dots[1:]
+    if _ROMAN.fullmatch(word):
+        return in_words(str(_roman(word))) + dots
     if capitals := _CAPITALS.fullmatch(word):
         return _spelled(capitals[1]) + ("'s" if capitals[2] else "") + dots
     return match[0]
+
+
+def _roman(number: str) -> int:
+    """XIV -> 14"""
+    values = [{"I": 1, "V": 5, "X": 10}[letter] for letter in number]
+    return sum(
+        -value if value < following else value
+        for value, following in zip(values, [*values[1:], 0], strict=True)
+    )
 
 
 def _spelled(letters: str) -> str:

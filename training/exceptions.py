@@ -22,7 +22,11 @@ SHOWN = 20_000  # words between two lines of progress
 
 def exceptions(readings: dict[str, list[str]], net: dict[str, str]) -> Exceptions:
     """`readings`: words as the dictionaries say them, the best first; `net`: as the net does."""
-    wrong = {word: said[0] for word, said in readings.items() if not sounds_alike(net[word], said)}
+    wrong = {
+        word: said[0]
+        for word, said in readings.items()
+        if not sounds_alike(net[word], said + _as_plural(word, readings))
+    }
     stems = {word for word in wrong if word.removesuffix("'s") == word or not _follows(word, wrong)}
     table = Exceptions({word: wrong[word] for word in stems})
     # What would follow from a stem that it is no form of, as the net or a dictionary says it.
@@ -40,10 +44,10 @@ def _follows(word: str, wrong: dict[str, str]) -> bool:
     return derived is not None and sounds_alike(derived, [wrong[word]])
 
 
-def _plural(word: str, better: dict[str, list[str]]) -> list[str]:
-    """As it follows from a word of better dictionaries, if it does."""
+def _as_plural(word: str, readings: dict[str, list[str]]) -> list[str]:
+    """As it is said if it is one: dictionaries know their stems best."""
     stem = word.removesuffix("s")
-    return [said + ending(said) for said in better.get(stem, ())] if stem != word else []
+    return [said + ending(said) for said in readings.get(stem, ())] if stem != word else []
 
 
 def main() -> None:
@@ -58,11 +62,16 @@ def main() -> None:
     readings: dict[str, list[str]] = {}
     for file in given.dictionary:
         for word, said in read_dictionary(file).items():
-            readings.setdefault(word, _plural(word, readings)).extend(said)
+            readings.setdefault(word, []).extend(said)
     for word, sounds in corpus_words(read_index(given.corpus)).items() if given.corpus else ():
         readings.setdefault(word, []).insert(0, sounds)
-    readings = {word: said for word, said in readings.items() if WORD.fullmatch(word)}
     reader = Pronouncer.load(given.pronouncer)
+    marks = set("".join(reader.sounds))
+    readings = {
+        word: said
+        for word, said in readings.items()
+        if WORD.fullmatch(word) and marks.issuperset("".join(said))
+    }
     bare = Pronouncer(reader.tensors, reader.sounds)
     words, net = list(readings), dict[str, str]()
     for start in range(0, len(words), SHOWN):

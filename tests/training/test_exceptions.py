@@ -51,8 +51,9 @@ def test_what_the_net_reads_wrong_is_an_exception() -> None:
         "read": ["ɹˈid", "ɹˈɛd"],
     }
     readings |= {"bas": ["bˈɑ"], "ba": ["bˈi"], "bass": ["bˈAs"]}
+    readings |= {"meme": ["mˈim"], "memes": ["mˈɛmz"]}
     net = {"mateo": "mˈATiˌO", "mateo's": "mˈATiˌOz", "see": "sˈi", "read": "ɹˈɛd"}
-    net |= {"bas": "bˈɑ", "ba": "bˈæ", "bass": "bˈAs"}
+    net |= {"bas": "bˈɑ", "ba": "bˈæ", "bass": "bˈAs", "meme": "mˈim", "memes": "mˈimz"}
     table = exceptions(readings, net)
     assert {word for word in readings if table._line(word)} == {"mateo", "ba", "bas"}
     assert table.get("mateo's") == "mɑtˈAOz"

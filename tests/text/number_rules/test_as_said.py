@@ -27,6 +27,9 @@ from cosyserve.text.number_rules.as_said import read_as_said
         ("1-800-555-0142", "one, eight hundred, five five five, zero one four two"),
         ("+442079460958", "plus four four two, zero seven nine, four six zero, nine five eight"),
         ("1914-1918", "nineteen fourteen to nineteen eighteen"),
+        ("1990-91", "nineteen ninety to ninety one"),
+        ("5-6:30pm", "five to six thirty PM"),
+        ("#12345", "number one two three four five"),
         ("v2.13.0", "v two point thirteen point oh"),
     ],
 )
@@ -37,7 +40,7 @@ def test_it_is_read_as_people_say_it(written: str, words: str) -> None:
 @pytest.mark.parametrize(
     "written",
     ["June 32", "June 5, 3050", "13/13/2024", "5 March", "$5", "$5.5", "$5.50 million", "+44",
-     "+10 20", "1918-1914", "2.13", "192.168.0.1", "12 345", "100 200 300", "35 May"],
+     "+10 20", "1918-1914", "1990-90", "#1234", "5-6", "2.13", "192.168.0.1", "12 345", "100 200 300", "35 May"],
 )  # fmt: skip
 def test_other_expressions_are_left_to_rules_and_grammar(written: str) -> None:
     assert read_as_said(written) is None

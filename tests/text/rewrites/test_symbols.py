@@ -15,6 +15,7 @@ from cosyserve.text.rewrites.symbols import say_symbols
         ("~5, >5, <$5, >=5, <=5", "about 5, more than 5, less than $5, at least 5, at most 5"),
         ("1½ or ½, 20℃", "1 1/2 or 1/2, 20°C"),
         ("5'10\" and 6’2”", "5 foot 10 and 6 foot 2"),
+        ("tonight @ 8 for 20€", "tonight at 8 for 20 euros"),
         ("$10k, £2.5K, $20/hr, €9/night", "$10000, £2500, $20 per hour, €9 per night"),
         ("x² + 10³, 2^8", "x squared + 10 cubed, 2 to the power of 8"),
         ("Mon-Fri, Sat–Sun", "Monday to Friday, Saturday to Sunday"),

@@ -92,7 +92,7 @@ def _may_join(before: str, word: str, following: str, ended: bool) -> bool:
         return bool(leads) and (not following or following[0] == "￥" or following[0].isdecimal())
     if not following:
         return True
-    if following[0] == "(":
+    if following[0] in "(￥":
         return _PHONE_PART.fullmatch(word) is not None
     if following[0].isdecimal():
         day_of_month = _DAY.search(word) and _MONTH_END.search(before)

@@ -11,6 +11,7 @@ from cosyserve.text.number_rules.english import (
     cardinal,
     digit_by_digit,
     ordinal,
+    read_english,
     year_in_words,
 )
 
@@ -127,11 +128,25 @@ def _years(match: Match) -> str | None:
     return f"{year_in_words(first)} to {year_in_words(last)}"
 
 
+def _short_years(match: Match) -> str | None:
+    """1990-91"""
+    first, last = match.groups()
+    return f"{year_in_words(first)} to {cardinal(last)}" if first[2:] < last else None
+
+
+def _times(match: Match) -> str | None:
+    """5-6:30 pm"""
+    first, last, half = match.groups()
+    begin, end = read_english(first), read_english(f"{last} {half}m")
+    return f"{begin} to {end}" if begin and end else None
+
+
 def _version(match: Match) -> str:
     numbers = ("oh" if number == "0" else cardinal(number) for number in match[2].split("."))
     return f"{match[1]} {' point '.join(numbers)}".lstrip()
 
 
+_CLOCK = r"(?:1?\d|2[0-4])(?::[0-5]\d)?"
 _NTH = r"(\d{1,2})(?:st|nd|rd|th)?"
 _RULES: list[tuple[re.Pattern[str], Callable[[Match], str | None]]] = [
     (re.compile(rf"({MONTH})\.? {_NTH}(?:-{_NTH})?(?:,? (\d{{4}}))?"), _month_first),
@@ -141,5 +156,8 @@ _RULES: list[tuple[re.Pattern[str], Callable[[Match], str | None]]] = [
     (re.compile(rf"([$£€])({INTEGER})-({INTEGER})"), _price_range),
     (re.compile(PHONE), _phone),
     (re.compile(r"(1[1-9]\d\d|20\d\d)-(1[1-9]\d\d|20\d\d)"), _years),
+    (re.compile(r"(1[1-9]\d\d|20\d\d)-([1-9]\d)"), _short_years),
+    (re.compile(rf"({_CLOCK})-({_CLOCK}) ?([AaPp])\.?[Mm]\.?"), _times),
+    (re.compile(r"#([1-9]\d{4,11})"), lambda m: f"number {digit_by_digit(m[1])}"),
     (re.compile(r"(v?)((?:0|[1-9]\d{0,3})(?:\.(?:0|[1-9]\d{0,3})){2})"), _version),
 ]

@@ -25,6 +25,7 @@ _NUMERO = re.compile(r"\bNo\. ?(?=\d)")
 _DECADE = re.compile(r"(?<![\w.,])(1\d|20)([1-9]0)'?s\b")
 _NO_FRACTION = re.compile(r"(?<![\w/])(24|50|9)/(7|50|11)(?![\w/])")
 _HOURS = re.compile(r"(?<![\w$£€¥.,])(\d{1,2})h ?(\d{1,2})m(?:in)?(?![\w/'’])")
+_MILLIONS = re.compile(r"(?<![\w$£€¥.,])(\d{1,3}(?:\.\d{1,3})?)M(?![\w'’/-])")
 _UNITS = {
     "m": "meter{}", "g": "gram{}", "h": "hour{}", "hr": "hour{}", "hrs": "hour{}",
     "mins": "minute{}", "sec": "second{}", "secs": "second{}", "yr": "year{}", "yrs": "year{}",
@@ -87,6 +88,7 @@ def _english(text: str) -> str:
     text = _DECADE.sub(r"\1 '\2s", text)
     text = _NO_FRACTION.sub(r"\1 \2", text)
     text = _CODE.sub(lambda m: f"{m[1] or m[3]} {digit_by_digit(m[2] or m[4])}", text)
+    text = _MILLIONS.sub(r"\1 million", text)
     text = _HOURS.sub(r"\1 h \2 mins", text)
     return _QUANTITY.sub(_with_unit, text)
 

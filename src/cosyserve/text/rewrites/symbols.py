@@ -73,6 +73,7 @@ _RULES: list[_Rule] = [
     (re.compile(r"(?<![\w/])w/(?!\S)"), "with"),
     (re.compile(r"(?<![\w/])w/(?=[a-z])"), "with "),
     (re.compile(r"(?<!\S)@(?=\w)"), "at "),
+    (re.compile(r"(?<!\S)@(?!\S)"), "at"),
     (re.compile(r"(?<![\w&#])#(?=[A-Za-z])"), "hashtag "),
     (re.compile(r"(?<![\w+])([A-Za-z])\+\+(?![\w+])"), r"\1 plus plus"),
     (re.compile(r"(?<!\w)([A-G])#(?!\w)"), r"\1 sharp"),
@@ -83,6 +84,7 @@ _RULES: list[_Rule] = [
     (re.compile(r"(?<!\S)>(?=[$£€]?\d)"), "more than "),
     (re.compile(r"(?<!\S)<(?=[$£€]?\d)"), "less than "),
     (re.compile(r"(\d)¢"), r"\1 cents"),
+    (re.compile(r"(?<![\w.,$£€])(\d[\d.,]{0,15})€(?!\w)"), r"\1 euros"),
     (re.compile(r"(?<![\w.,'’])(\d)['’′](\d\d?)(?:[\"”″]|''|’’)"), r"\1 foot \2"),
     (re.compile(r"([$£€])(\d[\d,]{0,6}(?:\.\d)?)[kK](?!\w)"), _thousands),
     (

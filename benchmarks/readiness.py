@@ -17,8 +17,10 @@ from pathlib import Path
 from benchmarks.figures import Figure, run
 from cosyserve.bench.sentences import ENGLISH, MANDARIN
 from cosyserve.text.arriving.gate import ReadinessGate
+from cosyserve.text.language import Language, detect
 from tests.text import arriving
 
+CHINESE = Language.CHINESE
 SPANS = Path(arriving.__file__).with_name("spans.tsv")
 ENGLISH_CARRIER = "As far as we know, it was {} that they wanted to have."
 CHINESE_CARRIER = "据我们所知，他们想要的是{}这样的东西。"
@@ -69,8 +71,8 @@ def cpu_seconds_per_character(texts: Sequence[str]) -> float:
 
 def measure() -> list[Figure]:
     spans = [line.split("\t")[0] for line in SPANS.read_text("utf-8").splitlines()]
-    english = [ENGLISH_CARRIER.format(span) for span in spans if span.isascii()]
-    chinese = [CHINESE_CARRIER.format(span) for span in spans if not span.isascii()]
+    english = [ENGLISH_CARRIER.format(span) for span in spans if detect(span) is not CHINESE]
+    chinese = [CHINESE_CARRIER.format(span) for span in spans if detect(span) is CHINESE]
     kinds = {
         "plain English": (list(ENGLISH), 0.02),
         "plain Chinese": (list(MANDARIN), 0.02),

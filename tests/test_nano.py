@@ -58,6 +58,21 @@ def test_speech_says_what_its_codes_mean(nano: TTS, presets: dict[str, Voice], n
     assert (digits(shuffled) == digits(heard)).mean() < 0.5
 
 
+def test_names_are_said_as_dictionaries_have_them(nano: TTS) -> None:
+    _, tokenizer = nano.model.need_text_side()
+    pronouncer = tokenizer.pronouncer
+    assert pronouncer
+    assert "Carnegie Mellon" in pronouncer.notice
+    for written, said in {
+        "Albuquerque": "ˈælbəkˌɜɹki",
+        "Kevin's": "kˈɛvɪnz",
+        "the Hernandezes": "ðə həɹnˈændɛzᵻz",
+        "Wi-Fi": "wˈIfˌI",
+        "a dog": "ɐ dˈɔɡ",
+    }.items():
+        assert pronouncer(written) == said
+
+
 def test_text_takes_the_time_that_speech_takes(nano: TTS) -> None:
     whole = nano.say(SENTENCE)
     assert 1.5 < len(whole) / SAMPLE_RATE < 4.0

@@ -56,22 +56,22 @@ def speak(tts: TTS, texts: Sequence[str], voices: Sequence[Path], stream: bool, 
             finish = chunk.finish or finish
         spent, samples = time.perf_counter() - begun, np.concatenate(pieces)
         entry = {"file": f"{number:03d}.wav", "text": text, "voice": voice.stem, "finish": finish}
-        entry |= {"seconds": round(len(samples) / RATE, 2), "spent": round(spent, 3)}
+        entry |= {
+            "read": spoken_text(text),
+            "seconds": round(len(samples) / RATE, 2),
+            "spent": round(spent, 3),
+        }
         said.append(entry | {"first": round(first, 3)})
         write_wav(out / said[-1]["file"], samples)
     (out / "spoken.json").write_text(json.dumps({"said": said}, ensure_ascii=False), "utf-8")
-
-
-def references(text: str) -> tuple[str, str]:
-    """What a listener may have written down: the text as typed, or as it is read."""
-    return text, spoken_text(text)
 
 
 def figures(said: Sequence[Entry]) -> Entry:
     """What a list of judged sentences comes to."""
     marks = [e["mos"] for e in said]
     found: Entry = {
-        f"words_missed_{name}": word_error_rate([(references(e["text"]), e[name]) for e in said])
+        # A listener may write it down as it was typed, or as it was read.
+        f"words_missed_{name}": word_error_rate([((e["text"], e["read"]), e[name]) for e in said])
         for name in LISTENERS
     }
     found |= {"mos": float(np.mean(marks)), "mos_lowest": min(marks)}
@@ -100,7 +100,7 @@ def result(model: str, title: str, found: dict[str, Entry], machine: Entry) -> s
             head["teacher_own_voice"] = round(spoken["teacher_own_voice"], 4)
     lines = []
     for entries in zip(*(spoken["said"] for spoken in found.values()), strict=True):
-        line = {key: entries[0][key] for key in ("text", "voice")}
+        line = {key: entries[0][key] for key in ("text", "read", "voice")}
         for way, entry in zip(found, entries, strict=True):
             line[way] = {key: entry[key] for key in ("seconds", "mos", *LISTENERS)}
             if entry.get("nearest", entry["voice"]) != entry["voice"]:

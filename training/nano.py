@@ -25,6 +25,7 @@ from training.sizes import NANO
 TOKENIZER, SPEAKER, LM, ENCODER, FLOW, DISTIL = 0.24, 0.16, 0.15, 0.25, 0.45, 0.2
 ENCODER_STEPS = 12_000  # at most: an encoder that learns for longer knows voices by heart
 PRONOUNCER_SECONDS = 90
+NOTICE = Path(__file__).parent / "pronunciations.NOTICE"  # of the dictionaries
 
 
 def start(
@@ -45,6 +46,13 @@ def start_pronouncer(given: argparse.Namespace) -> subprocess.Popen[bytes]:
     command += ["--out", str(given.work), "--seconds", str(PRONOUNCER_SECONDS)]
     command += ["--dictionary", *map(str, given.dictionary)]
     command += ["--sentences", str(given.sentences)] if given.sentences else []
+    return subprocess.Popen(command)
+
+
+def start_exceptions(given: argparse.Namespace) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "training.exceptions", "--corpus", str(given.corpus)]
+    command += ["--pronouncer", str(given.work / "pronouncer.safetensors")]
+    command += ["--dictionary", *map(str, given.dictionary), "--notice", str(NOTICE)]
     return subprocess.Popen(command)
 
 
@@ -96,6 +104,8 @@ def main() -> None:
         finish(start("flow", given, ENCODER, "--steps", str(ENCODER_STEPS)))
     finish(start("flow", given, FLOW, "--resume"))
     finish(start("distil", given, DISTIL), pronouncer, lm, vocoder)
+    if given.dictionary:
+        finish(start_exceptions(given))
     folder(given.work, given.out)
 
 

@@ -7,7 +7,6 @@ does. Connectionist temporal classification finds which letter sounds as what. K
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from collections import Counter
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from cosyserve.text.pronouncer import LETTERS, SOUNDS_PER_LETTER, Pronouncer
 from training import loop
 from training.data import STRESS, read_index
+from training.dictionaries import read_dictionary
 
 AMERICAN = "a"  # first letter of the voices whose phonemes the dictionary shares
 EDGES = '.,!?;:"“”()—…'
@@ -72,15 +72,6 @@ def corpus_words(rows: Iterable[dict[str, str]]) -> dict[str, str]:
                 key = word.strip(EDGES).lower()
                 heard.setdefault(key, Counter())[sound.strip(EDGES)] += 1
     return {word: sounds.most_common(1)[0][0] for word, sounds in heard.items()}
-
-
-def dictionary_words(file: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for word, sound in json.loads(file.read_text("utf-8")).items():
-        sound = sound.get("DEFAULT") if isinstance(sound, dict) else sound
-        if sound and not word[1:].isupper():
-            found.setdefault(word.lower(), sound.replace("ɾ", "T").replace("ʔ", "t"))
-    return found
 
 
 def split_sounds(phonemes: str) -> list[str]:
@@ -189,7 +180,13 @@ def train(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--corpus", type=Path, required=True, help="folder with index.tsv")
-    parser.add_argument("--dictionary", type=Path, nargs="*", default=[], help="the best first")
+    parser.add_argument(
+        "--dictionary",
+        type=Path,
+        nargs="*",
+        default=[],
+        help="the best first: JSON, or CMU's .dict",
+    )
     parser.add_argument("--sentences", type=Path, help="text that shows how often words are met")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -202,7 +199,7 @@ def main() -> None:
     rows = read_index(given.corpus)
     known: dict[str, str] = {}
     for file in given.dictionary:
-        known = dictionary_words(file) | known
+        known = {word: said[0] for word, said in read_dictionary(file).items()} | known
     known |= corpus_words(rows)
     texts = [row["text"] for row in rows]
     texts += given.sentences.read_text("utf-8").splitlines() if given.sentences else []

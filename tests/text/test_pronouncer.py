@@ -14,8 +14,9 @@ from tokenizers import Tokenizer, models
 
 from cosyserve.errors import CheckpointError
 from cosyserve.text import Pronouncer, TextTokenizer, pronouncer
+from cosyserve.text.exceptions import Exceptions
 from cosyserve.text.piece_tokenizer import PieceTokenizer
-from cosyserve.text.pronouncer import LETTERS, SOUNDS_PER_LETTER
+from cosyserve.text.pronouncer import EXCEPTIONS, LETTERS, SOUNDS_PER_LETTER
 
 SOUNDS = ["", "p", "t", "ˈɑ", "i"]
 MARKS = "ptˈɑi ,.!?;:"
@@ -82,6 +83,26 @@ def test_abbreviations_without_vowels_are_spelled(reader: Pronouncer) -> None:
     assert reader("NASA") == reader("nasa")
 
 
+def test_exceptions_are_said_as_the_table_has_them(reader: Pronouncer, tmp_path: Path) -> None:
+    table = Exceptions({"mateo": "tɑti", "wi-fi": "pɑpi"})
+    knowing = Pronouncer(reader.tensors, SOUNDS, table, "whose words these are")
+    knowing.save(tmp_path / "p.safetensors")
+    again = Pronouncer.load(tmp_path / "p.safetensors")
+    assert (len(again.exceptions), again.notice) == (2, "whose words these are")
+    hello = again("hello")
+    assert again("Hello, MATEO's Wi-Fi!") == f"{hello}, tɑtiz pɑpi!"
+    assert again("hello-mateo") == f"{hello} tɑti"
+
+
+def test_a_table_that_is_none_is_named(reader: Pronouncer, tmp_path: Path) -> None:
+    file = tmp_path / "p.safetensors"
+    reader.save(file)
+    table = {EXCEPTIONS: np.zeros(9, np.uint8)}
+    save_file(load_file(file) | table, file, {"sounds": " ".join(SOUNDS[1:])})
+    with pytest.raises(CheckpointError, match="table of exceptions"):
+        Pronouncer.load(file)
+
+
 def test_what_is_no_english_is_left_out(reader: Pronouncer, tokenizer: TextTokenizer) -> None:
     assert reader("你好 мир 123") == ""
     assert tokenizer.encode("你好") == []
@@ -105,6 +126,7 @@ def test_any_text_can_be_read(text: str) -> None:
                 ",",
                 " .",
                 "don't",
+                "hello-you",
                 "[breath]",
                 "é",
                 "你",
@@ -189,8 +211,8 @@ WORDS = st.lists(st.text("abcdefghijklmnopqrstuvwxyz'", min_size=1, max_size=70)
 @given(WORDS)
 def test_a_word_sounds_the_same_in_any_company(words: list[str]) -> None:
     reader = random_pronouncer()
-    together = reader._read(words)
-    assert together == {word: random_pronouncer()._read([word])[word] for word in words}
+    together = reader.read(words)
+    assert together == {word: random_pronouncer().read([word])[word] for word in words}
 
 
 def test_words_that_were_not_used_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

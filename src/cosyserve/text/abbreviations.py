@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from cosyserve.text.numerals import in_words
 from cosyserve.text.special import ENGLISH_SOUNDS, SPECIAL
 
 
@@ -56,9 +57,22 @@ ABBREVIATIONS = (
     Abbreviation("Rev", "reverend", title=True),
     Abbreviation("Mt", "mount", title=True),
     Abbreviation("St", "saint", title=True),
+    Abbreviation("Apt", "apartment"),
+    Abbreviation("Dept", "department"),
+    Abbreviation("Hwy", "highway", needs_dot=False),
+    Abbreviation("Ave", "avenue", keeps_dot=True, may_end_sentence=True),
+    Abbreviation("Blvd", "boulevard", needs_dot=False, keeps_dot=True, may_end_sentence=True),
+    Abbreviation("Rd", "road", keeps_dot=True, may_end_sentence=True),
+    Abbreviation("Jan", "january", title=True),
+    Abbreviation("Feb", "february", title=True),
+    Abbreviation("Aug", "august", title=True),
+    Abbreviation("Sept", "september", title=True),
+    Abbreviation("Oct", "october", title=True),
+    Abbreviation("Nov", "november", title=True),
+    Abbreviation("Dec", "december", title=True),
     Abbreviation("Co"),
-    Abbreviation("Fig"),
-    Abbreviation("Vol"),
+    Abbreviation("Fig", "figure", title=True),
+    Abbreviation("Vol", "volume"),
     Abbreviation("a.m"),
     Abbreviation("p.m"),
     Abbreviation("U.S"),
@@ -71,8 +85,9 @@ _KEEP_DOT = {entry.written for entry in ABBREVIATIONS if entry.keeps_dot}
 
 # Capitals that are spelled although they hold a vowel; without one, all are.
 _SPELLED = (
-    "AC|AI|AM|API|ATM|CEO|CFO|CIA|CPU|CTO|DIY|ETA|EU|FAQ|FBI|GPU|HIV|IBM|ID|IP|IQ|IRS|MBA|NBA|NYC"
-    "|NYU|OS|SUV|UAE|UCLA|UFO|UI|UK|UN|UPS|URL|US|USA|USB|USD|UV|UX|[B-DF-HJ-NP-TV-XZ]{2,}|W"
+    "AC|AI|AKA|AM|API|ATM|BA|CEO|CFO|CIA|CIO|COO|CPU|CTO|DIY|EPA|ESPN|ETA|EU|FAQ|FBI|FYI|GPU|HBO|HDMI"
+    "|HIV|IBM|ID|IP|IPO|IQ|IRS|LA|MBA|MIT|NBA|NGO|NYC|NYU|OS|PTO|SEO|SOS|SUV|TBA|UAE|UCLA|UFC|UFO|UI"
+    "|UK|UN|UPS|URL|US|USA|USB|USC|USD|UV|UX|VIP|[B-DF-HJ-NP-TV-XZ]{2,}|W"
 )
 _LETTER_NAMES = {"a": "ay", "w": "double you"}  # a pronouncer would take these letters for words
 
@@ -80,6 +95,7 @@ _WORD = re.compile(
     rf"({SPECIAL.pattern}|{ENGLISH_SOUNDS.pattern})|([A-Za-z]+(?:['.][A-Za-z]+)*)(\.*)"
 )
 _DOTTED = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
+_ROMAN = re.compile(r"(?=[IVX]{2})X{0,3}(?:IX|IV|V?I{0,3})")  # larger ones are rarely numbers
 _CAPITALS = re.compile(rf"({_SPELLED})('?s)?")
 
 
@@ -99,9 +115,20 @@ def _expanded(match: re.Match[str]) -> str:
         return entry.words + (dots if word in _KEEP_DOT else dots[1:])
     if _DOTTED.fullmatch(word):
         return _spelled(word.replace(".", "")) + dots[1:]
+    if _ROMAN.fullmatch(word):
+        return in_words(str(_roman(word))) + dots
     if capitals := _CAPITALS.fullmatch(word):
         return _spelled(capitals[1]) + ("'s" if capitals[2] else "") + dots
     return match[0]
+
+
+def _roman(number: str) -> int:
+    """XIV -> 14"""
+    values = [{"I": 1, "V": 5, "X": 10}[letter] for letter in number]
+    return sum(
+        -value if value < following else value
+        for value, following in zip(values, [*values[1:], 0], strict=True)
+    )
 
 
 def _spelled(letters: str) -> str:

@@ -15,12 +15,18 @@ class Fix(Enum):
     NOTHING_TO_SAY = "text without a letter or digit is silent; the original failed on blanks"
     OTHER_LANGUAGES = "only Chinese and English are normalised; the original mangled all others"
     SOUNDS = "the digit of [EH1], which marks a stress, is not the word 'one'"
+    ADDRESSES = "'help@example.com' is read with its at and its dots"
+    SYMBOLS = "'&', 'w/', '½' and '10–12' are words in English, and nobody says an emoji"
     PLAIN_AMOUNTS = "'￥39.80元' names its unit once too often and '100,000' is one number"
     RANGES = "'10-20%' is not the second of October, and '第3-5章' no subtraction"
     HYPHENS = "the hyphen of 'GPT-4' or 'Wi-Fi' is no minus"
     NUMBERS_ONLY = "the number grammar sees numbers only; it takes 'Don't' and '3-5 days' apart"
     ENGLISH_NOTATIONS = (
         "the English grammar fails on '1,250', '100 m', 'No. 5', '24/7', 'the 1990s'"
+    )
+    AS_SAID = (
+        "'June 30th, 2027' is not 'the thirtieth of june', '$3.50' not 'three point five dollars', "
+        "and a phone number is read digit by digit"
     )
     BLANKS_AT_MARKS = "the English grammar leaves blanks before marks and at the end"
     ODD_DIGITS = "a superscript or circled digit is not the word 'zero'"

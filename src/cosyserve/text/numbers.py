@@ -14,9 +14,10 @@ from typing import Any
 from cosyserve.errors import CosyError
 from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
 from cosyserve.text.language import Language
-from cosyserve.text.number_rewrites import restore_hyphens, rewrite_source, rewrite_words
+from cosyserve.text.number_rules.as_said import MONTH, PHONE, read_as_said
 from cosyserve.text.number_rules.chinese import read_chinese, spell_chinese
 from cosyserve.text.number_rules.english import read_english
+from cosyserve.text.rewrites.numbers import rewrite_source, rewrite_words, without_stand_ins
 from cosyserve.text.special import HIDDEN_NARROW
 
 Reader = Callable[[str, Language], str]
@@ -28,13 +29,11 @@ _IN_CLAUSE = r"[^，。！？；\n\ud800-\udfff]{1,100}"
 _CLAUSE = re.compile(rf"{_IN_CLAUSE}(?![\d.])|{_IN_CLAUSE}")
 # Of English it gets expressions of numbers only: it sets blanks around all marks that it sees,
 # takes the first letters of a next word for a unit, and needs 2 ms a character.
-MONTH = (
-    r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|June?|July?|Aug(?:ust)?|Sept?(?:ember)?"
-    r"|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
-)
 _DAY, _YEAR = r"\d{1,2}(?:st|nd|rd|th)?", r"\d{4}"
-_DATE = rf"\b(?:{MONTH}\.? (?:{_DAY}(?:,? {_YEAR})?|{_YEAR})|{_DAY} {MONTH}(?:,? {_YEAR})?)\b"
-_PHONE = r"\(\d{3}\) ?\d{3}-\d{4}"
+_DATE = (
+    rf"\b(?:{MONTH}\.? (?:{_DAY}(?:-{_DAY})?(?:,? {_YEAR})?|{_YEAR})"
+    rf"|{_DAY} {MONTH}(?:,? {_YEAR})?)\b(?!/\d)"
+)
 UNIT = (
     r"(?:(?:[mb]|tr)illion|[kcmn]?m[²³]|[kcmn]m|[km]g|lbs?|oz|ft|yd|mi|ml|min|[mn]s|mph|rpm|hp|ha"
     r"|[kMG]W|[kMG]?Hz|[KMGTP]B|[kMG]bps|%|°[CF]?|[AaPp][Mm]|[ap]\.m\.)(?![\w'’/-])"
@@ -43,7 +42,7 @@ _NUMBER = (
     rf"(?:[A-Za-z$£€¥#][A-Za-z$£€¥#@&.:/+*=]{{0,30}}|(?<![\w%){HIDDEN_NARROW}])[+-][$£€¥]?)?"
     r"\.?\d(?:(?:[A-Za-z0-9.,:/@&%$£€¥°²³+*=]|-(?=\d))*[A-Za-z0-9%°²³])?"
 )
-_EXPRESSION = re.compile(rf"{_PHONE}|{_DATE}|'\d0s\b|{_NUMBER}(?: \d+/\d+)?(?: ?{UNIT})?")
+_EXPRESSION = re.compile(rf"{PHONE}|{_DATE}|'\d0s\b|{_NUMBER}(?: \d+/\d+)?(?: ?{UNIT})?")
 _LONGEST_EXPRESSION = 60  # what is longer is no number; its digits are spelled
 _SMALL_NUMBER = re.compile(r"[1-9]\d{0,2}")  # needs no grammar, spelled as well
 
@@ -90,10 +89,11 @@ def read_aloud(
     text = rewrite_source(text, language, fixes)
     if Fix.NUMBERS_ONLY not in fixes:
         words = rewrite_words(read(text, language), language, fixes)
-        yield restore_hyphens(words, fixes)
+        yield without_stand_ins(words, fixes)
         return
     english = language is Language.ENGLISH
     rule = (read_english if english else read_chinese) if fixes == ALL_FIXES else _no_rule
+    as_said = read_as_said if english and Fix.AS_SAID in fixes else _no_rule
     allowed = allowance or Allowance(GRAMMAR_CHARACTERS[language])
 
     def spoken(stretch: str) -> str:
@@ -102,7 +102,7 @@ def read_aloud(
             return stretch
         if english and (len(written) > _LONGEST_EXPRESSION or _SMALL_NUMBER.fullmatch(written)):
             return stretch
-        words = rule(written)
+        words = as_said(written) or rule(written)
         if words is None:
             if not allowed.covers(written):
                 return stretch if english else spell_chinese(stretch)
@@ -114,10 +114,10 @@ def read_aloud(
 
     end = 0
     for match in (_EXPRESSION if english else _CLAUSE).finditer(text):
-        yield restore_hyphens(text[end : match.start()], fixes)
-        yield restore_hyphens(spoken(match[0]), fixes)
+        yield without_stand_ins(text[end : match.start()], fixes)
+        yield without_stand_ins(spoken(match[0]), fixes)
         end = match.end()
-    yield restore_hyphens(text[end:], fixes)
+    yield without_stand_ins(text[end:], fixes)
 
 
 class Allowance:

@@ -1,7 +1,7 @@
 """English words to phonemes by a small convolutional net, for models that read sounds.
 
 The net sees the letters of one word at a time; every letter may sound as up to three phonemes
-(a stress mark is part of its vowel). It needs no torch.
+(a stress mark is part of its vowel). Words that it reads wrong are in a table. It needs no torch.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from safetensors.numpy import save_file
 from cosyserve.contracts import Floats
 from cosyserve.errors import CheckpointError
 from cosyserve.text.abbreviations import expand_abbreviations
+from cosyserve.text.exceptions import Exceptions
 from cosyserve.text.special import ENGLISH_SOUNDS, SPECIAL
 
 LETTERS = "#abcdefghijklmnopqrstuvwxyz'"  # the first marks both ends of a word
@@ -30,12 +31,13 @@ MAX_LETTERS = 64  # of a word; the rest is not read
 CACHED_WORDS = 20_000
 WORDS_AT_ONCE = 32  # through the net: few are as slow as one, more need more memory
 SCALE = ".scale"
+EXCEPTIONS = "exceptions"  # the table's tensor: bytes
 _WORD = re.compile(
-    rf"({SPECIAL.pattern})|((?:{ENGLISH_SOUNDS.pattern})+)|([A-Za-z]+(?:'[A-Za-z]+)*)"
+    rf"({SPECIAL.pattern})|((?:{ENGLISH_SOUNDS.pattern})+)|([A-Za-z]+(?:['-][A-Za-z]+)*)"
     rf"|([{re.escape(PAUSES)}]+)|(\s+)"
 )
 # fmt: off
-_OF_ARPABET = {
+ARPABET_SOUNDS = {
     "AA": "ɑ", "AE": "æ", "AH": "ʌ", "AO": "ɔ", "AW": "W", "AY": "I", "EH": "ɛ", "ER": "ɜɹ",
     "EY": "A", "IH": "ɪ", "IY": "i", "OW": "O", "OY": "Y", "UH": "ʊ", "UW": "u", "B": "b",
     "CH": "ʧ", "D": "d", "DH": "ð", "F": "f", "G": "ɡ", "HH": "h", "JH": "ʤ", "K": "k", "L": "l",
@@ -44,15 +46,24 @@ _OF_ARPABET = {
 }
 # fmt: on
 _UNSTRESSED = {"AH0": "ə", "ER0": "əɹ"}
-_STRESS = {"1": "ˈ", "2": "ˌ"}
+STRESS = {"1": "ˈ", "2": "ˌ"}
 
 
 class Pronouncer:
-    """`tensors` as the training recipe writes them; `sounds` are the classes, silence first."""
+    """`tensors` as the training recipe writes them; `sounds` are the classes, silence first.
+    `notice` says where the exceptions are from."""
 
-    def __init__(self, tensors: dict[str, Floats], sounds: list[str]) -> None:
+    def __init__(
+        self,
+        tensors: dict[str, Floats],
+        sounds: list[str],
+        exceptions: Exceptions | None = None,
+        notice: str = "",
+    ) -> None:
         self.tensors = tensors
         self.sounds = sounds
+        self.exceptions = exceptions or Exceptions({})
+        self.notice = notice
         self._blocks = sum(key.startswith("blocks.") for key in tensors) // 6
         self._known: dict[str, str] = {}  # phonemes of words, the next to be forgotten first
         self._knowing = threading.Lock()
@@ -61,43 +72,58 @@ class Pronouncer:
     def load(cls, file: Path) -> Pronouncer:
         try:
             with safe_open(file, "np") as stored:
-                names = list(stored.keys())
-                tensors = _dequantized({name: stored.get_tensor(name) for name in names})
-                sounds = (stored.metadata() or {})["sounds"].split(" ")
-            pronouncer = cls(tensors, ["", *sounds])
+                found = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+                metadata = stored.metadata() or {}
+            table = found.pop(EXCEPTIONS, None)
+            exceptions = None if table is None else Exceptions.unpacked(table.tobytes())
+            sounds = ["", *metadata["sounds"].split(" ")]
+            pronouncer = cls(_dequantized(found), sounds, exceptions, metadata.get("notice", ""))
             pronouncer("Check.")
         except (OSError, SafetensorError, KeyError, ValueError, IndexError) as error:
             raise CheckpointError(f"{file}: not the weights of a pronouncer: {error}") from error
         return pronouncer
 
     def save(self, file: Path) -> None:
-        save_file(_quantized(self.tensors), file, {"sounds": " ".join(self.sounds[1:])})
+        stored, metadata = _quantized(self.tensors), {"sounds": " ".join(self.sounds[1:])}
+        if len(self.exceptions):
+            stored[EXCEPTIONS] = np.frombuffer(self.exceptions.packed(), np.uint8)
+            metadata["notice"] = self.notice
+        save_file(stored, file, metadata)
 
     def __call__(self, text: str) -> str:
         """The text's phonemes, pauses and special tokens; what is no English is left out."""
         plain = unicodedata.normalize("NFKD", text).replace("’", "'").replace("—", ",")
         found = _WORD.findall(expand_abbreviations(_without_marks(plain)))
-        read = self._read({word.lower() for _, _, word, _, _ in found if word})
+        words = {word: self._parts(word.lower()) for _, _, word, _, _ in found if word}
+        read = self.read({part for parts in words.values() for part in parts})
         phonemes = ""
         for special, sounds, word, pauses, space in found:
             if word or sounds:
                 gap = " " if phonemes and phonemes[-1] not in " >]" else ""
-                phonemes += gap + (read[word.lower()] if word else _of_arpabet(sounds))
+                said = " ".join(read[part] for part in words[word]) if word else _of_arpabet(sounds)
+                phonemes += gap + said
             elif pauses:
                 phonemes = phonemes.rstrip() + pauses[0]
             else:
                 phonemes += special or (space and " ")
         return re.sub(r" +", " ", phonemes).rstrip()
 
-    def _read(self, words: Iterable[str]) -> dict[str, str]:
+    def _parts(self, word: str) -> list[str]:
+        """Words with hyphens are read one by one, but for exceptions as wi-fi."""
+        known = "-" in word and self.exceptions.get(word) is not None
+        return [word] if known else word.split("-")
+
+    def read(self, words: Iterable[str]) -> dict[str, str]:
         """The phonemes of each word; those of the last ones are kept."""
         with self._knowing:
             read = {word: self._known.pop(word, None) for word in words}
             self._known |= {word: said for word, said in read.items() if said is not None}
         unknown = sorted(word for word, said in read.items() if said is None)
-        new: dict[str, str] = {}
-        for start in range(0, len(unknown), WORDS_AT_ONCE):
-            some = unknown[start : start + WORDS_AT_ONCE]
+        excepted = {word: self.exceptions.get(word) for word in unknown}
+        new = {word: said for word, said in excepted.items() if said is not None}
+        spelled = [word for word in unknown if word not in new]
+        for start in range(0, len(spelled), WORDS_AT_ONCE):
+            some = spelled[start : start + WORDS_AT_ONCE]
             new |= zip(some, self._phonemes(some), strict=True)
         with self._knowing:
             self._known |= new
@@ -151,7 +177,7 @@ class Pronouncer:
 def _of_arpabet(sounds: str) -> str:
     """[HH][AH0][L][OW1] -> həlˈO"""
     return "".join(
-        _UNSTRESSED.get(name) or _STRESS.get(name[-1], "") + _OF_ARPABET[name.rstrip("012")]
+        _UNSTRESSED.get(name) or STRESS.get(name[-1], "") + ARPABET_SOUNDS[name.rstrip("012")]
         for name in sounds[1:-1].split("][")
     )
 

@@ -1,7 +1,8 @@
 import re
 
 from cosyserve.text.arriving.english import MONTHS, UNITS, in_number, last_border
-from cosyserve.text.numbers import MONTH, UNIT
+from cosyserve.text.number_rules.as_said import MONTH
+from cosyserve.text.numbers import UNIT
 
 
 def border(text: str) -> int:

@@ -14,10 +14,10 @@ from random import Random
 
 from cosyserve.text.fixes import ALL_FIXES
 from cosyserve.text.language import Language
-from cosyserve.text.number_rewrites import rewrite_words
 from cosyserve.text.number_rules.chinese import read_chinese
 from cosyserve.text.number_rules.english import read_english
 from cosyserve.text.numbers import read_numbers
+from cosyserve.text.rewrites.numbers import rewrite_words
 
 Kind = Callable[["Draw"], str]
 

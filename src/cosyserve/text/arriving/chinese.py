@@ -21,7 +21,7 @@ _SILENT = "（）【】`"
 # Read aloud in a clause with a number, and left alone in others.
 _SIGN = re.compile(r"[+=×÷]|-(?![A-Za-z0-9])|(?<![A-Za-z0-9])-")
 _NUMBER_OR_SIGN = re.compile(r"[\d+=×÷-]")
-_CODE = re.compile(r"(?:^|[^A-Za-z])[A-Z]+$|[$£€¥￥#+]$")  # USD, GPT: a number may follow
+_CODE = re.compile(r"[A-Z]$|[$£€¥￥#+]$")  # USD, GPT: a number may follow
 
 
 def last_settled(text: str, start: int, limit: int) -> int:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import re
 
-from cosyserve.text.numbers import MONTH, UNIT
+from cosyserve.text.number_rules.as_said import MONTH
+from cosyserve.text.numbers import UNIT
+from cosyserve.text.rewrites.numbers import CODE, NUMBER, SHORT_UNITS
+from cosyserve.text.rewrites.symbols import FRACTIONS, LEADING_EMOJI
 
 # fmt: off
 UNITS = (
@@ -19,20 +22,27 @@ UNITS = (
     "Pm", "pM", "pm", "a.m.", "p.m.",
 )
 MONTHS = (
-    "January", "February", "March", "April", "June", "July", "August", "September", "October",
-    "November", "December",
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
 )
 # fmt: on
-SHORT_UNITS = ("km/h", "m", "g", "h")  # these also follow "5," and "5."
 
 _WORD = re.compile(r"\S+")
 _UNIT = re.compile(UNIT)
+# These also follow "5," and "5."
 _SHORT_UNIT = re.compile(rf"(?:{'|'.join(SHORT_UNITS)})(?![\w/'’])")
 _DIGIT = re.compile(r"\d")
 _LEAD = re.compile(r"(?:\bNo\.|[￥)])$")  # a number may follow
 _MONTH_END = re.compile(rf"\b{MONTH}[.,]?$")
 _MONTH_START = re.compile(rf"{MONTH}\b")
-_DAY = re.compile(r"(?:(?<!\d)\d{1,2}(?:st|nd|rd|th)?|\d{3}-\d{4})(,?)$")  # or digits one by one
+_DAY = re.compile(r"(?:(?<!\d)\d{1,2}(?:st|nd|rd|th)?)(,?)$")
+_STREET = re.compile(r"\bSt\b\.?$")  # it is a saint before some words
+_CODE = re.compile(rf"\b(?:{CODE}|{NUMBER}):?$")
+_CODE_IS = re.compile(r"is|was")
+_LEADING_EMOJI = re.compile(LEADING_EMOJI)
+_PHONE_PART = re.compile(r"\+\d{1,3}|1|[+(]?\d[\d().–-]*[\d)]")
+_AS_DIGITS = str.maketrans(FRACTIONS)
+_HOURS = re.compile(r"(?<!\d)\d{1,2}h$")
 _NUMBER_END = re.compile(r"[A-Za-z0-9%°²³]$")
 _COUNT_END = re.compile(r"\d[.,]*$")
 _FRACTION = re.compile(r"\d+/\d+")
@@ -44,10 +54,12 @@ def last_border(text: str, limit: int) -> int:
     nowhere yet."""
     words = list(_WORD.finditer(text))
     whole = not words or words[-1].end() < len(text)  # whether the last word has ended
+    emoji = _LEADING_EMOJI.match(text)  # at the start of the whole text: then blanks go with them
+    first = emoji.end() if emoji else 0
     following, ended = "", False
     for number in range(len(words) - 1, -1, -1):
         word = words[number]
-        if word.end() < len(text) and word.end() <= limit:
+        if first <= word.end() <= limit and word.end() < len(text):
             before = words[number - 1][0] if number else ""
             if not _may_join(before, word[0], following, ended):
                 return word.end()
@@ -68,14 +80,25 @@ def in_number(text: str, at: int) -> bool:
 def _may_join(before: str, word: str, following: str, ended: bool) -> bool:
     """Whether a word and the `following` one may be one number. That one may still grow unless it
     has `ended`."""
+    word, following = word.translate(_AS_DIGITS), following.translate(_AS_DIGITS)
+    if _STREET.search(word):
+        return True
     if not _DIGIT.search(word):
-        leads = _LEAD.search(word) or _MONTH_END.search(word)
+        code = _CODE.search(word)
+        if code and following and _begins(following, ended, _CODE_IS, ("is", "was")):
+            return True
+        named = code or (_CODE_IS.fullmatch(word) and _CODE.search(before))
+        leads = named or _LEAD.search(word) or _MONTH_END.search(word)
         return bool(leads) and (not following or following[0] == "￥" or following[0].isdecimal())
     if not following:
         return True
+    if following[0] in "(￥":
+        return _PHONE_PART.fullmatch(word) is not None
     if following[0].isdecimal():
         day_of_month = _DAY.search(word) and _MONTH_END.search(before)
-        return bool(day_of_month or _LEAD.search(word)) or _is_fraction(word, following, ended)
+        leads = day_of_month or _LEAD.search(word) or _HOURS.search(word)
+        phone = _PHONE_PART.fullmatch(word)
+        return bool(leads or phone) or _is_fraction(word, following, ended)
     if _COUNT_END.search(word) and _begins(following, ended, _SHORT_UNIT, SHORT_UNITS):
         return True
     if not _NUMBER_END.search(word):

@@ -36,7 +36,7 @@ _UNITS = {
     "GB": ("gigabyte", "gigabytes"), "TB": ("terabyte", "terabytes"),
 }
 # fmt: on
-_INTEGER = r"(?:[1-9]\d{0,2}(?:,\d{3}){1,4}|[1-9]\d{0,14}|0)"
+INTEGER = r"(?:[1-9]\d{0,2}(?:,\d{3}){1,4}|[1-9]\d{0,14}|0)"
 _SUFFIX = r"([AaPp])\.?[Mm]\.?"
 
 
@@ -56,7 +56,7 @@ def _plain(number: int) -> str:
 _NO_MARKS = str.maketrans({",": None, "-": " "})
 
 
-def _cardinal(digits: str) -> str:
+def cardinal(digits: str) -> str:
     """1,999 -> one thousand nine hundred and ninety nine"""
     number = int(digits.replace(",", ""))
     tail = number % 100
@@ -70,6 +70,11 @@ def _digits(digits: str, zero: str = "oh") -> str:
     return " ".join(zero if digit == "0" else _plain(int(digit)) for digit in digits)
 
 
+def digit_by_digit(digits: str) -> str:
+    """94110 -> nine four one one zero"""
+    return _digits(digits, "zero")
+
+
 def ordinal(number: int) -> str:
     """21 -> twenty first"""
     head, _, last = _plain(number).rpartition(" ")
@@ -77,7 +82,7 @@ def ordinal(number: int) -> str:
     return f"{head} {name}".lstrip()
 
 
-def _year(digits: str) -> str:
+def year_in_words(digits: str) -> str:
     """1905 -> nineteen oh five"""
     century, rest = divmod(int(digits), 100)
     if century % 10 == 0 and rest < 10:
@@ -91,18 +96,18 @@ def _year_of_date(digits: str) -> str:
     century, rest = digits[:2], int(digits[2:])
     if 0 < rest < 10 and century != "20":
         return f"{_plain(int(century))} zero {_plain(rest)}"
-    return _year(digits)
+    return year_in_words(digits)
 
 
 def _whole(digits: str) -> str:
     if digits[0] == "0" and digits != "0":
         zeros = len(digits) - len(digits.lstrip("0") or "0")
-        return "oh " * zeros + _cardinal(digits)
-    return _year(digits) if len(digits) == 4 and digits < "3000" else _cardinal(digits)
+        return "oh " * zeros + cardinal(digits)
+    return year_in_words(digits) if len(digits) == 4 and digits < "3000" else cardinal(digits)
 
 
 def _decimal(integer: str, fraction: str | None) -> str:
-    words = _cardinal(integer)
+    words = cardinal(integer)
     return f"{words} point {_digits(fraction)}" if fraction else words
 
 
@@ -110,7 +115,7 @@ def _signed(match: Match) -> str:
     sign, integer, fraction = match.groups()
     words = {"": "", "+": "plus ", "-": "minus " if fraction else "negative "}[sign]
     if not fraction:
-        return words + (_cardinal(integer) if sign == "-" else _whole(integer))
+        return words + (cardinal(integer) if sign == "-" else _whole(integer))
     if integer == "0" and "0" in fraction:
         return f"{words}oh point {_digits(fraction)}"
     return words + _decimal(integer, fraction)
@@ -184,12 +189,12 @@ def _plural(count: int) -> str:
 
 def _phone(match: Match) -> str:
     area, *rest = filter(None, match.groups())
-    parts = ["eight hundred" if area == "800" else _digits(area, "zero")]
-    return ", ".join(parts + [_digits(digits, "zero") for digits in rest])
+    parts = ["eight hundred" if area == "800" else digit_by_digit(area)]
+    return ", ".join(parts + [digit_by_digit(digits) for digits in rest])
 
 
 def _range(match: Match) -> str:
-    return f"{_cardinal(match[1])} to {_cardinal(match[2])}"
+    return f"{cardinal(match[1])} to {cardinal(match[2])}"
 
 
 def _fraction(match: Match) -> str | None:
@@ -218,7 +223,7 @@ def _day(day: str, month: int, year: str | None, mark: str = "") -> str | None:
 def _slashed_date(match: Match) -> str | None:
     month, day, year = match.groups()
     words = _day(day, int(month), None)
-    return f"{words} {_year(year)}" if words and "1010" <= year < "3000" else None
+    return f"{words} {year_in_words(year)}" if words and "1010" <= year < "3000" else None
 
 
 def _month(name: str) -> int:
@@ -237,7 +242,7 @@ def _month_alone(match: Match) -> str | None:
     return f"{_MONTHS[_month(name) - 1]} {_year_of_date(year)}" if known else None
 
 
-_NUMBER = rf"({_INTEGER})(?:\.(\d+))?"
+_NUMBER = rf"({INTEGER})(?:\.(\d+))?"
 _COUNT = r"([1-9]\d{0,2})(?:\.(\d+))?"
 _LARGE = r"((?:[mb]|tr)illion)"
 _NAME = (
@@ -249,14 +254,14 @@ _SMALL = r"([1-9]\d{0,2})"
 # 1300-42 is "thirteen hundred to forty two" to the grammar, but not always: such ends are its own.
 _END = r"((?![1-9][1-9]00\b)(?:[1-9]\d{0,2}(?:,\d{3}){1,2}|[1-9]\d{0,3}))"
 _RULES: list[tuple[re.Pattern[str], Callable[[Match], str | None]]] = [
-    (re.compile(rf"0\d{{1,8}}|{_INTEGER}"), lambda m: _whole(m[0])),
+    (re.compile(rf"0\d{{1,8}}|{INTEGER}"), lambda m: _whole(m[0])),
     (re.compile(r"[1-9]\d{15,}"), lambda m: _digits(m[0])),
     (re.compile(rf"([+-]?){_NUMBER}"), _signed),
     (re.compile(rf"(-?){_NUMBER} ?({'|'.join(_UNITS)})"), _quantity),
     (re.compile(rf"{_COUNT} {_LARGE}"), _large),
     (re.compile(rf"([$£€¥]){_NUMBER}"), _price),
     (re.compile(rf"([$£€¥]){_COUNT} {_LARGE}"), _large_price),
-    (re.compile(rf"({_INTEGER})(st|nd|rd|th)"), _ordinal_or_none),
+    (re.compile(rf"({INTEGER})(st|nd|rd|th)"), _ordinal_or_none),
     (re.compile(rf"(\d\d?):([0-5]\d)(?: ?{_SUFFIX})?"), _time),
     (re.compile(rf"(\d\d?)() ?{_SUFFIX}"), _time),
     (re.compile(r"(\d\d?):([0-5]\d):([0-5]\d)"), _length),
@@ -270,8 +275,8 @@ _RULES: list[tuple[re.Pattern[str], Callable[[Match], str | None]]] = [
     (re.compile(rf"{_NTH} {_NAME}(?:,? (\d{{4}}))?"), lambda m: _day(m[1], _month(m[2]), m[3])),
     (re.compile(r"'?([2-9]0)s"), lambda m: f"{_plain(int(m[1])).removesuffix('y')}ies"),
     (re.compile(r"#([1-9]\d{0,14})"), lambda m: f"number {_whole(m[1])}"),
-    (re.compile(rf"{_SMALL}x"), lambda m: f"{_cardinal(m[1])} times"),
-    (re.compile(rf"{_SMALL}([DGK])"), lambda m: f"{_cardinal(m[1])} {m[2]}"),
-    (re.compile(rf"([A-Z]){_SMALL}([A-Z])"), lambda m: f"{m[1]} {_cardinal(m[2])} {m[3]}"),
-    (re.compile(rf"(?!NO)([A-Z]{{0,3}}[A-QS-Z]){_SMALL}"), lambda m: f"{m[1]} {_cardinal(m[2])}"),
+    (re.compile(rf"{_SMALL}x"), lambda m: f"{cardinal(m[1])} times"),
+    (re.compile(rf"{_SMALL}([DGK])"), lambda m: f"{cardinal(m[1])} {m[2]}"),
+    (re.compile(rf"([A-Z]){_SMALL}([A-Z])"), lambda m: f"{m[1]} {cardinal(m[2])} {m[3]}"),
+    (re.compile(rf"(?!NO)([A-Z]{{0,3}}[A-QS-Z]){_SMALL}"), lambda m: f"{m[1]} {cardinal(m[2])}"),
 ]

@@ -1,0 +1,1 @@
+"""What is written in signs, rewritten in words or so that the rules of numbers read it well."""

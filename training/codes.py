@@ -14,10 +14,11 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from training.data import UNKNOWN, Corpus
+from training.data import MARKS, PAUSE, SILENCE, STRESS, UNKNOWN, Corpus
 
 VOICELESS = 10  # so many marks come first that have no pitch, silence among them
 MARK_DIGITS = 4
@@ -77,14 +78,64 @@ def placed(run: Tensor) -> tuple[Tensor, Tensor]:
 
 def spelled(mark: Tensor, place: Tensor, octave: Tensor) -> Tensor:
     """[U, L] each, octave above the voice's median -> codes [U, L], UNKNOWN where the mark is."""
+    high = (octave / PITCH_STEP).round().long() + LEVELS // 2
+    level = torch.where(mark < VOICELESS, ends(mark), high.clamp(0, LEVELS - 1))
+    return torch.where(mark == UNKNOWN, UNKNOWN, joined(mark.clamp(min=0), place, level))
+
+
+def ends(mark: Tensor) -> Tensor:
+    """The level that says how long each mark will go on [U, L]."""
     going_on = torch.ones_like(mark)
     for t in range(mark.shape[1] - 2, -1, -1):
         same = mark[:, t] == mark[:, t + 1]
         going_on[:, t] = torch.where(same, going_on[:, t + 1] + 1, 1)
-    end = torch.bucketize(going_on, torch.tensor(LONGEST_OF_LEVEL))
-    high = (octave / PITCH_STEP).round().long() + LEVELS // 2
-    level = torch.where(mark < VOICELESS, end, high.clamp(0, LEVELS - 1))
-    return torch.where(mark == UNKNOWN, UNKNOWN, joined(mark.clamp(min=0), place, level))
+    return torch.bucketize(going_on, torch.tensor(LONGEST_OF_LEVEL))
+
+
+def separated(phonemes: str, codes: list[int]) -> list[int]:
+    """With a token of silence where a word ends and the next begins with the same sound: a long
+    sound is all that codes say of the two, and listeners hear one ("bus top", "our ode").
+
+    Codes that do not say these phonemes are left as they are."""
+    said, meets = meetings(phonemes)
+    if not any(meets):
+        return codes
+    mark, place, level = parted(torch.tensor(codes))
+    values, counts = mark.unique_consecutive(return_counts=True)
+    stops = counts.cumsum(0).tolist()
+    spans = list(zip(values.tolist(), [0, *stops[:-1]], stops, strict=True))
+    sounds = [span for span in spans if MARKS[span[0]] != SILENCE]
+    if [MARKS[value] for value, _, _ in sounds] != said:
+        return codes
+    order: list[int] = []  # of the tokens; the last one, once more, is the silence
+    rest = 0
+    for (_, start, stop), meeting in zip(sounds, meets, strict=True):
+        if meeting:
+            middle = (start + stop) // 2
+            order += [*range(rest, max(middle, start + 1)), len(codes)]
+            rest = middle
+    order += range(rest, len(codes))
+    mark, place, level = (F.pad(row, (0, 1))[order] for row in (mark, place, level))
+    level = torch.where(mark < VOICELESS, ends(mark[None])[0], level)
+    return joined(mark, place, level).tolist()
+
+
+def meetings(phonemes: str) -> tuple[list[str], list[bool]]:
+    """Marks without stress and pauses, and which of them end a word and begin the next one."""
+    said: list[str] = []
+    meets: list[bool] = []
+    gap = ""
+    for mark in phonemes:
+        if mark in PAUSE:
+            gap += mark
+        elif mark not in STRESS:
+            if said and said[-1] == mark and not gap.strip():
+                meets[-1] |= bool(gap)
+            else:
+                said.append(mark)
+                meets.append(False)
+            gap = ""
+    return said, meets
 
 
 def octaves(corpus: Corpus) -> Tensor:

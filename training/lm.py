@@ -19,6 +19,7 @@ from cosyserve.models.config import LMConfig
 from cosyserve.models.lm.lm import SpeechLM
 from cosyserve.text import TextTokenizer
 from training import loop, text
+from training.codes import separated
 from training.data import Corpus
 from training.sizes import NANO, TEXT_TOKENS
 
@@ -160,7 +161,10 @@ def main() -> None:
     if not given.resume:  # a trained LM knows its marks by number
         text.write([u["phonemes"] for u in corpus.utterances], TEXT_TOKENS, file)
     takes = [
-        [row.tolist() for row in codes.split(lengths.tolist())]
+        [
+            separated(utterance["phonemes"], row.tolist())
+            for utterance, row in zip(corpus.utterances, codes.split(lengths.tolist()), strict=True)
+        ]
         for codes, lengths in torch.load(given.out / "takes.pt", weights_only=True)
     ]
     examples = build(corpus, takes, NANO.lm, TextTokenizer.from_json(file))

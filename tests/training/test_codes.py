@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
+import pytest
 import torch
 
 from training import codes
@@ -82,3 +83,28 @@ def test_takes_say_the_same_at_another_pace(corpus: Corpus) -> None:
         for row, again in rows:
             assert 0.8 < len(again) / len(row) < 1.2
             assert runs(again).strip("_") in runs(row)
+
+
+def tokens(said: str) -> list[int]:
+    """The codes of marks that fill a token each."""
+    return spelled("".join(2 * mark for mark in said))[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("phonemes", "before", "after"),
+    [
+        ("bˈʌs stˈɑp", "bʌssstɑp", "bʌs_sstɑp"),
+        ("ˌWəɹ ɹˈOd", "WəɹOOd", "Wəɹ_ɹOOd"),  # one token is for both
+        ("wˈʌt tˈIm, mˈæn", "wʌttIm_mæn", "wʌt_tIm_mæn"),  # the comma has its pause
+        ("wˈʌt tˈIm, mˈæn", "wʌttImmæn", "wʌttImmæn"),  # or none: other marks than those asked for
+        ("bˈʌs stˈɑp", "bʌs_stɑp", "bʌs_stɑp"),  # it pauses there already
+        ("ʌnnˈOn", "ʌnnOn", "ʌnnOn"),  # inside of a word
+        ("sˈɑp", "sɑp", "sɑp"),
+    ],
+)
+def test_the_same_sound_of_two_words_is_parted(phonemes: str, before: str, after: str) -> None:
+    assert marks(torch.tensor(codes.separated(phonemes, tokens(before)))) == after
+
+
+def test_a_parted_sound_counts_down_to_the_gap() -> None:
+    assert codes.separated("bˈʌs stˈɑp", tokens("bʌsssstɑp")) == tokens("bʌss_sstɑp")

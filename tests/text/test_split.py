@@ -89,3 +89,29 @@ def test_no_more_of_the_text_is_asked_for_than_a_segment_needs(mark: str) -> Non
     segments = split(blocks, wide=True, length=len)
     next(segments)
     assert len(list(blocks)) > 140
+
+
+def test_only_whole_words_are_measured() -> None:
+    """A part of a word is a word that a pronouncer has never read."""
+    text = "seventeen thousand, four hundred and twelve, " * 30
+    asked: set[str] = set()
+
+    def length(part: str) -> int:
+        asked.update(part.replace(",", "").rstrip(".").split())
+        return len(part)
+
+    parts = list(split([text], wide=False, length=length))
+    assert "".join(parts).startswith(text[:-1])
+    assert asked == set(text.replace(",", "").split())
+
+
+@pytest.mark.parametrize("mark", [", ", ". "])
+def test_a_text_is_measured_a_few_times_for_a_segment(mark: str) -> None:
+    asked: list[str] = []
+
+    def length(part: str) -> int:
+        asked.append(part)
+        return len(part)
+
+    parts = list(split([mark.join(["seventeen thousand"] * 200)], wide=False, length=length))
+    assert sum(map(len, asked)) < 12 * sum(map(len, parts))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cosyserve.text.abbreviations import ABBREVIATIONS
@@ -23,6 +24,7 @@ _QUOTES = '"”'
 _CLOSERS = _QUOTES + "'’」』）)】》"
 _DOTTED = [entry.written for entry in ABBREVIATIONS if not entry.may_end_sentence]
 _ABBREVIATION = re.compile(rf"(?<![A-Za-z])(?:[A-Z]|{'|'.join(map(re.escape, _DOTTED))})\.$")
+_WORD = re.compile(r"\s*\S+")
 _LONGEST_ABBREVIATION = max(map(len, _DOTTED))
 _CHARACTERS_PER_UNIT = 16  # no unit of length covers more characters than this, in real text
 _CONTEXT = 1 + _LONGEST_ABBREVIATION + 1  # characters before a mark that say what it is
@@ -82,6 +84,7 @@ def _pieces(
         return _cut(sentence, length, longest) if longest else (sentence,)
 
     text, start = "", 0  # the sentence that has not ended, behind some of the text before it
+    fits = 0  # so much of it is within the limit, where that is known
     said = False
     for block in blocks:
         text += block
@@ -89,20 +92,39 @@ def _pieces(
         if Fix.MARK_RUNS not in fixes or not said:  # the original looked at a text as a whole
             continue
         *ended, rest = _sentences(text, start, marks, fixes)
-        for sentence in ended:
+        for sentence in _measured(ended, length, longest):
             yield from parts(sentence)
         # One that is far too long is cut before its end has come.
-        while longest and len(rest) >= 2 * (fits := _fitting(rest, length, longest)):
+        if ended:
+            fits = 0
+        while longest and len(rest) >= 2 * (fits := fits or _fitting(rest, length, longest)):
             end = _last_break(rest, fits)
             yield rest[:end]
-            rest = rest[end:]
+            rest, fits = rest[end:], 0
+        fits = fits if fits < len(rest) else 0  # with more text more may fit
         text = text[-len(rest) - _CONTEXT :]
         start = len(text) - len(rest)
     if Fix.NOTHING_TO_SAY in fixes and not said:
         return
     text += missing_end(text, wide=wide, marks=marks, fixes=fixes)
-    for sentence in _sentences(text, start, marks, fixes):
+    for sentence in _measured(_sentences(text, start, marks, fixes), length, longest):
         yield from parts(sentence)
+
+
+def _measured(sentences: Iterable[str], length: Length, longest: int) -> Iterator[str]:
+    """The sentences, some of them measured together first: a tokenizer that reads words reads many
+    at once in the time of one."""
+    some: list[str] = []
+    size = 0
+    for sentence in sentences:
+        some.append(sentence)
+        size += len(sentence)
+        if size >= longest:
+            if len(some) > 1:
+                length("".join(some))
+            yield from some
+            some, size = [], 0
+    yield from some
 
 
 def missing_end(text: str, *, wide: bool, marks: str = "", fixes: Fixes = ALL_FIXES) -> str:
@@ -158,21 +180,33 @@ def _cut(piece: str, length: Length, limit: int) -> Iterator[str]:
 
 
 def _fitting(piece: str, length: Length, limit: int) -> int:
-    """How many characters of the piece are within the limit: found by doubling, then by halving,
-    so that little is measured beyond them."""
+    """How many characters of the piece are within the limit: whole words, or a part of the first.
+
+    A part of a word would be read as a word of its own, which costs more than one that was read.
+    """
+
+    def fits(end: int) -> bool:
+        return length(piece[:end]) <= limit
+
     most = min(len(piece), limit * _CHARACTERS_PER_UNIT)
-    fits, end = 1, min(limit, most)
-    while length(piece[:end]) <= limit:
-        if end == most:
-            return most
-        fits, end = end, min(2 * end, most)
-    while end - fits > 1:
-        middle = (fits + end) // 2
-        if length(piece[:middle]) <= limit:
-            fits = middle
+    ends = [word.end() for word in _WORD.finditer(piece, 0, most)]
+    ends += [most] if ends[-1:] != [most] else []
+    return _last(ends, fits, near=limit) or _last(range(1, ends[0]), fits, near=limit) or 1
+
+
+def _last(ends: Sequence[int], fits: Callable[[int], bool], near: int) -> int:
+    """The last of the rising ends that fits, 0 if none does: found from one near the given end by
+    doubling, then by halving, so that little is measured beyond it."""
+    fitting, over = -1, max(0, bisect_right(ends, near) - 1)
+    while over < len(ends) and fits(ends[over]):
+        fitting, over = over, min(2 * over + 1, max(over + 1, len(ends) - 1))
+    while over - fitting > 1:
+        middle = (fitting + over) // 2
+        if fits(ends[middle]):
+            fitting = middle
         else:
-            end = middle
-    return fits
+            over = middle
+    return ends[fitting] if fitting >= 0 else 0
 
 
 def _last_break(piece: str, end: int) -> int:
@@ -189,12 +223,14 @@ def _packed(pieces: Iterable[str], length: Length, limits: SegmentLimits) -> Ite
     whole = ""  # a segment that the last one may still join
     current, size = "", 0
     for piece in pieces:
-        if size > limits.shortest and length(current + piece) > limits.longest:
+        joined = length(current + piece)
+        if size > limits.shortest and joined > limits.longest:
             if whole:
                 yield whole
             whole, current = current, ""
+            joined = length(piece)
         current += piece
-        size = length(current)
+        size = joined
         if whole and size >= limits.merge:
             yield whole
             whole = ""

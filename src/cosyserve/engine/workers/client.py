@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import itertools
 import logging
 import socket
@@ -241,6 +242,8 @@ class WorkerEngine:
             self.command(fd),
             pass_fds=(fd,),
             stdin=subprocess.PIPE,
+            # numpy reads words there; its threads would wait for cores that torch's have.
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
             start_new_session=True,  # Ctrl-C is for the gateway, which lets streams finish
         )
         assert process.stdin

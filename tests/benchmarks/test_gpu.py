@@ -50,7 +50,7 @@ def test_every_figure_of_a_cpu_is_found() -> None:
     assert list(report)[: len(PROMISED)] == PROMISED
     assert set(report["lm_step_ms"]) == {"1", "16", "64", "256"}
     assert report["first_audio_ms"]["p95"] >= report["first_audio_ms"]["p50"] > 0
-    assert report["streams_32"]["c100"] > 0
+    assert 0 <= report["streams_32"]["c100"] <= 1
     assert report["mel_rel_error"] < 1e-3  # float32 here
     assert (report["nan_in_1000"], report["beside"]["nan_with_large_weights"]) == (0, 0)
     assert report["beside"]["captured_equal"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import itertools
 import logging
+import os
 import socket
 import subprocess
 import sys

@@ -31,7 +31,6 @@ PREFIX = "COSYSERVE_"
 # Programs written for OpenAI's service name these; they get the model that is loaded.
 OPENAI_MODELS = "tts-1,tts-1-hd,gpt-4o-mini-tts,gpt-4o-mini-tts-2025-12-15"
 LLM_SAMPLING = LLMSampling()
-MIN_WATERMARK_KEY = 16  # characters
 GPU_MEMORY = re.compile(r"0?\.\d+|1(\.0)?|\d+(\.\d+)?GiB")  # a share, or GiB
 
 
@@ -176,7 +175,6 @@ class Settings(BaseSettings):
     watermark_key: SecretStr = SecretStr("")
     """The secret of the inaudible mark on speech with any voice but the model's own, of 16
     characters at least; if empty, there is no mark."""
-
     trim_leading_silence: bool = False
     """What becomes of the silence before speech, unless a request says it: 0, it stays; 1, all but
     20 ms of it is left out."""
@@ -254,13 +252,6 @@ class Settings(BaseSettings):
         if budget and not GPU_MEMORY.fullmatch(budget):
             raise ValueError("give a share of the GPU (0.5) or GiB (12GiB)")
         return budget
-
-    @field_validator("watermark_key")
-    @classmethod
-    def _is_hard_to_guess(cls, key: SecretStr) -> SecretStr:
-        if 0 < len(key.get_secret_value()) < MIN_WATERMARK_KEY:
-            raise ValueError(f"give {MIN_WATERMARK_KEY} characters or more: openssl rand -hex 16")
-        return key
 
     @field_validator("trusted_proxies")
     @classmethod

@@ -14,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from cosyserve.contracts import SAMPLE_RATE, Floats
+from cosyserve.errors import InputError
 
 LEVEL = -20.0  # dB, of all echoes together next to the speech
 ECHOES = 256
 SPACING = 4  # samples: each echo has a place of its own among so many
 FIRST_LAG = SAMPLE_RATE // 500  # samples; what is nearer would sound like another voice
 LAGS = ECHOES * SPACING  # different ones, from the first on
+MIN_KEY_CHARACTERS = 16
 PURPOSE = b"cosyserve watermark 1\0"
 
 
@@ -32,6 +34,11 @@ class Watermark:
 
     @classmethod
     def of(cls, key: str) -> Watermark:
+        if len(key) < MIN_KEY_CHARACTERS:
+            raise InputError(
+                "the watermark's key (COSYSERVE_WATERMARK_KEY) must have "
+                f"{MIN_KEY_CHARACTERS} characters or more: `openssl rand -hex 16` makes one"
+            )
         digest = hashlib.shake_256(PURPOSE + key.encode()).digest(2 * ECHOES)
         draws = np.frombuffer(digest, np.uint8).astype(np.int64).reshape(2, ECHOES)
         places = FIRST_LAG + SPACING * np.arange(ECHOES)

@@ -32,7 +32,7 @@ def watermark(
     found = detect(Watermark.of(key), recording.samples, recording.rate)
     verdict = "marked" if found.marked else "not marked"
     print(
-        f"{verdict}: score {found.score:.1f} in {recording.seconds:.1f} s; without the mark, a share "
-        f"of {found.false_positives:.1g} at most scores as much"
+        f"{verdict}: score {found.score:.1f} in {recording.seconds:.1f} s; of recordings without "
+        f"the mark, a share of {found.false_positives:.1g} at most scores as much"
     )
     raise typer.Exit(0 if found.marked else 1)

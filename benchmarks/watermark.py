@@ -38,6 +38,7 @@ def coded(codec: str, kbit: int) -> Change:
         written = io.BytesIO()
         with av.open(written, "w", format=container) as file:
             stream = file.add_stream(encoder, rate=SAMPLE_RATE, layout="mono")
+            assert isinstance(stream, av.AudioStream)
             stream.bit_rate = 1000 * kbit
             whole = np.round(np.clip(samples, -1, 1) * 32767).astype(np.int16)[None]
             frame = av.AudioFrame.from_ndarray(whole, format=form, layout="mono")

@@ -1,6 +1,6 @@
 """A mark of who made a speech, which a key puts in and finds again, and nobody hears.
 
-The mark is a faint echo: ECHOES copies of the speech, 2 to 45 ms behind it, whose signs and lags
+The mark is a faint echo: ECHOES copies of the speech, 2 to 23 ms behind it, whose signs and lags
 come from the key. Together they are LEVEL below the speech, as the walls of a quiet room would be.
 An echo needs no clock, so a recording may begin and end anywhere, and silence stays silent.
 """
@@ -16,9 +16,9 @@ import numpy.typing as npt
 from cosyserve.contracts import SAMPLE_RATE, Floats
 from cosyserve.errors import InputError
 
-LEVEL = -20.0  # dB, of all echoes together next to the speech
+LEVEL = -18.0  # dB, of all echoes together next to the speech
 ECHOES = 256
-SPACING = 4  # samples: each echo has a place of its own among so many
+SPACING = 2  # samples: each echo has a place of its own among so many
 FIRST_LAG = SAMPLE_RATE // 500  # samples; what is nearer would sound like another voice
 LAGS = ECHOES * SPACING  # different ones, from the first on
 MIN_KEY_CHARACTERS = 16

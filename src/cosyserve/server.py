@@ -257,13 +257,13 @@ async def _run(
     transport: Transport,
     spans: Spans | None,
 ) -> None:
+    limits, policy = Limits.of(settings), Policy.of(settings)  # before anything takes its time
     engine = _engine(workers, address, settings)
     try:
         await engine.start()
-        limits = Limits.of(settings)
         await serve_http(
             *(engine, store, settings.host, settings.port, limits, keys, settings.default_voice),
-            policy=Policy.of(settings),
+            policy=policy,
             spans=spans,
             doors=doors,
             transport=transport,

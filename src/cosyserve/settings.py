@@ -172,6 +172,9 @@ class Settings(BaseSettings):
     """What a recording in a request for speech needs: 0, nothing more; 1, a `consent`, as every
     stored voice does."""
 
+    watermark_key: SecretStr = SecretStr("")
+    """The secret of the inaudible mark on speech with any voice but the model's own, of 16
+    characters at least; if empty, there is no mark."""
     trim_leading_silence: bool = False
     """What becomes of the silence before speech, unless a request says it: 0, it stays; 1, all but
     20 ms of it is left out."""

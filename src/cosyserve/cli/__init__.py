@@ -22,6 +22,7 @@ from cosyserve.cli.prepare import prepare
 from cosyserve.cli.say import say
 from cosyserve.cli.serve import serve
 from cosyserve.cli.voice import voices
+from cosyserve.cli.watermark import watermark
 from cosyserve.errors import CosyError
 from cosyserve.version import __version__
 
@@ -39,7 +40,7 @@ app = typer.Typer(
     add_completion=False,
     help="Speech from text, with the CosyVoice2 models.",
 )
-for verb in (say, serve, prepare, doctor):
+for verb in (say, serve, prepare, doctor, watermark):
     app.command()(verb)
 app.add_typer(voices, name="voice")
 app.add_typer(bench, name="bench")

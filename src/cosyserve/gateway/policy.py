@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cosyserve.audio.watermark import Watermark
 from cosyserve.settings import OPENAI_MODELS, Settings
 from cosyserve.text.pronunciation.lexicon import read_lexicon
 
@@ -23,11 +24,12 @@ class Policy:
     require_consent: bool = False  # for the voice of a request's own recording
     lexicon: Mapping[str, str] = field(default_factory=dict)  # of all requests
     trim_leading_silence: bool = False  # of speech, unless a request says it
+    watermark: Watermark | None = None  # on speech with other voices than the model's own
 
     @classmethod
     def of(cls, settings: Settings) -> Policy:
         aliases = {name.strip() for name in settings.model_aliases.split(",")}
-        first = settings.models[0]
+        first, key = settings.models[0], settings.watermark_key.get_secret_value()
         aliases |= {first, Path(first).name}  # as it was asked for with --model
         return cls(
             strict_fields=settings.strict_fields,
@@ -37,6 +39,7 @@ class Policy:
             require_consent=settings.require_consent,
             lexicon=read_lexicon(Path(settings.lexicon)) if settings.lexicon else {},
             trim_leading_silence=settings.trim_leading_silence,
+            watermark=Watermark.of(key) if key else None,
         )
 
     def is_alias(self, model: str) -> bool:

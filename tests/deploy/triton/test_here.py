@@ -38,6 +38,7 @@ VALUES = {  # other than the defaults
     "voice_aliases": "alloy=ada",
     **dict.fromkeys(("strict_fields", "reference_urls", "require_consent"), "1"),
     "trim_leading_silence": "1",
+    "watermark_key": "a key of the mark",
     "trusted_proxies": "10.0.0.0/8",
     **dict.fromkeys(("model", "home", "voice_store", "default_voice", "host", "api_keys"), "x"),
     **dict.fromkeys(("device", "lm_device", "token2wav_device"), "cuda:1"),

@@ -52,7 +52,7 @@ OF_THE_GATEWAY = {
     *("max_connections", "max_idle_seconds", "max_body_bytes", "max_request_seconds"),
     *("strict_fields", "model_aliases", "voice_aliases", "lexicon"),
     *("reference_urls", "require_consent"),
-    "trim_leading_silence",
+    *("watermark_key", "trim_leading_silence"),
     *("metrics_port", "otlp_traces_endpoint"),
 }
 REFUSED = {

@@ -161,6 +161,7 @@ class ConnectionUtterance:
         self._speaking = Speaking(
             self._context.interpreter.engine(fields.model),
             *(request, framing, self._record, fields.max_new_tokens),
+            watermark=self._context.interpreter.watermark,
             trim=self._context.interpreter.trims(fields),
             timestamps=fields.timestamps is not None,
             split=self._split,

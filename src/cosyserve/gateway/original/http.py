@@ -32,8 +32,11 @@ def routes(context: ConnectionContext) -> APIRouter:
         context.rates.take(record, len(tts_text))
         speech_request = await context.interpreter.request(fields, tts_text, record)
         framing = RawFraming(AudioFormat.PCM, None)
-        trim = context.interpreter.trims(fields)
-        return SpeechResponse(context.engine, speech_request, framing, record, trim=trim)
+        return SpeechResponse(
+            *(context.engine, speech_request, framing, record),
+            watermark=context.interpreter.watermark,
+            trim=context.interpreter.trims(fields),
+        )
 
     @router.api_route("/inference_sft", methods=METHODS)
     async def sft(request: Request, tts_text: Text, spk_id: Text) -> Response:

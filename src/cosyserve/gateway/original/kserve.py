@@ -109,6 +109,7 @@ def routes(
         voice = await speaker(engine, inputs, record)
         return SpeechResponse(
             *(engine, SpeechRequest(text, voice, voice.mode), KServeFraming(name), record),
+            watermark=policy.watermark,
             trim=policy.trim_leading_silence,
         )
 

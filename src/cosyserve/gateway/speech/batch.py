@@ -146,6 +146,7 @@ class SpeechBatch:
                 engine = self._interpreter.engine(body.model)
                 speaking = Speaking(
                     *(engine, request, framing, record, body.max_new_tokens),
+                    watermark=self._interpreter.watermark,
                     trim=self._interpreter.trims(body),
                 )
                 pieces = await self._hear(speaking)

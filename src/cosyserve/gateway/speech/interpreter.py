@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+from cosyserve.audio.watermark import Watermark
 from cosyserve.contracts import Engine, Mode, Sampling, SpeechRequest, Voice
 from cosyserve.errors import InputError
 from cosyserve.gateway.errors import Refusal, invalid_value
@@ -47,6 +48,11 @@ class Interpreter:
     def engine(self, model: str) -> Engine:
         """The engine of the model that a client names."""
         return self._models.named(model, self._policy)
+
+    @property
+    def watermark(self) -> Watermark | None:
+        """The mark on speech with other voices than the model's own."""
+        return self._policy.watermark
 
     def trims(self, fields: SpeechFields) -> bool:
         """Whether silence before the speech is left out."""

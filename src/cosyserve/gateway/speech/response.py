@@ -8,6 +8,7 @@ from contextlib import aclosing
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from cosyserve.audio.watermark import Watermark
 from cosyserve.contracts import Engine, SpeechRequest
 from cosyserve.gateway.errors import as_refusal
 from cosyserve.gateway.speech.framing import Framing, Usage
@@ -32,6 +33,7 @@ class SpeechResponse(Response):
         max_tokens: int | None = None,
         ended: Callable[[str, Usage], None] | None = None,
         *,
+        watermark: Watermark | None,
         trim: bool = False,
         timestamps: bool = False,
     ) -> None:
@@ -39,7 +41,10 @@ class SpeechResponse(Response):
         super().__init__(media_type=framing.media_type)
         del self.headers["content-length"]
         self._speaking = Speaking(
-            *(engine, request, framing, record, max_tokens), trim=trim, timestamps=timestamps
+            *(engine, request, framing, record, max_tokens),
+            watermark=watermark,
+            trim=trim,
+            timestamps=timestamps,
         )
         self._framing = framing
         self._record = record

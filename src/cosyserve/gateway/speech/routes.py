@@ -58,6 +58,7 @@ def routes(interpreter: Interpreter, limits: Limits, rates: Rates) -> APIRouter:
         return SpeechResponse(
             interpreter.engine(body.model),
             *(speech_request, framing, record, body.max_new_tokens, ended),
+            watermark=interpreter.watermark,
             trim=interpreter.trims(body),
             timestamps=body.timestamps is not None,
         )

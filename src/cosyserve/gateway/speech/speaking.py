@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from cosyserve.audio.silence import Onset, SilenceTrim
+from cosyserve.audio.watermark import Watermark, WatermarkStream
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Engine, SpeechRequest
 from cosyserve.engine.text_stream import by_sentence_async
 from cosyserve.errors import AudioError, CosyError, WorkerError
@@ -30,13 +31,15 @@ class Speaking:
         record: Record,
         max_tokens: int | None = None,
         *,
+        watermark: Watermark | None,
         trim: bool = False,
         timestamps: bool = False,
         split: Split | None = None,
     ) -> None:
-        """`max_tokens`: of speech, after which it ends with the reason `length`; `trim`: silence
-        before it is left out; `timestamps`: it is followed when which word is heard; `split`: what
-        is spoken for itself of a text that arrives, where that is not left to the model."""
+        """`max_tokens`: of speech, after which it ends with the reason `length`; `watermark`: on
+        voices that are not the model's own; `trim`: silence before it is left out; `timestamps`: it
+        is followed when which word is heard; `split`: what is spoken for itself of a text that
+        arrives, where that is not left to the model."""
         self._engine = engine
         self._max_tokens = max_tokens
         self._clock = WordClock(request) if timestamps else None
@@ -48,8 +51,10 @@ class Speaking:
         self._trim = SilenceTrim() if trim else None
         self._onset = Onset()
         record.model = engine.model.name
+        self._mark: WatermarkStream | None = None
         if all(request.voice is not own for own in engine.model.voices.values()):
-            audit.note("voice.spoken", record, request.voice)
+            self._mark = WatermarkStream(watermark) if watermark else None
+            audit.note("voice.spoken", record, request.voice, watermark=self._mark is not None)
 
     async def audio(self, tell: TellWords | None = None) -> AsyncGenerator[bytes, None]:
         """Bytes as they are made; the engine is asked for a chunk only when the last was taken.
@@ -145,7 +150,8 @@ class Speaking:
     def _encode(self, chunk: AudioChunk) -> bytes:
         began = time.perf_counter()
         try:
-            data = self._framing.push(chunk.samples)
+            samples = self._mark.push(chunk.samples) if self._mark else chunk.samples
+            data = self._framing.push(samples)
             self._record.take_encoding(began, time.perf_counter())
             return data
         except AudioError as error:  # not the client's audio: an AudioError would blame it

@@ -18,9 +18,16 @@ Event = Literal["voice.learned", "voice.stored", "voice.spoken", "voice.removed"
 log = logging.getLogger("cosyserve.audit")
 
 
-def note(event: Event, record: Record, voice: Voice | None = None, *, id: str = "") -> None:
-    """`id` is the name under which a voice is stored."""
-    facts = {
+def note(
+    event: Event,
+    record: Record,
+    voice: Voice | None = None,
+    *,
+    id: str = "",
+    watermark: bool | None = None,
+) -> None:
+    """`id` is the name under which a voice is stored; `watermark`: whether speech has one."""
+    facts: dict[str, str | bool] = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "audit": event,
         "request_id": record.request_id,
@@ -29,4 +36,6 @@ def note(event: Event, record: Record, voice: Voice | None = None, *, id: str = 
     }
     if voice:
         facts |= {"voice_hash": voice.content_hash, "consent": voice.consent}
+    if watermark is not None:
+        facts["watermark"] = watermark
     log.info("%s", json.dumps(facts, ensure_ascii=False))

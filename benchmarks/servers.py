@@ -124,7 +124,8 @@ def running(
 
 def served(log: IO[str] | int | None = subprocess.DEVNULL, **settings: str) -> Any:
     """`cosyserve serve`, with the test model unless another is given."""
-    return running("cosyserve", "serve", "--port", "0", log=log, **{"model": "test"} | settings)
+    words = "cosyserve", "serve", "--port", "0"
+    return running(*words, log=log, checkout=None, **{"model": "test"} | settings)
 
 
 def humming(

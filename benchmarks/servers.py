@@ -91,15 +91,21 @@ class Server:
 
 @contextmanager
 def running(
-    *command: str, log: IO[str] | int | None = subprocess.DEVNULL, **settings: str
+    *command: str,
+    log: IO[str] | int | None = subprocess.DEVNULL,
+    checkout: Path | None = None,
+    **settings: str,
 ) -> Iterator[Server]:
     """`python -m` with these words; it prints where it listens. Settings lack their prefix; a `log`
-    that is None goes where ours does."""
+    that is None goes where ours does. A `checkout` is another one of this repository to run."""
     with tempfile.TemporaryDirectory() as home:
         given = {f"COSYSERVE_{name.upper()}": value for name, value in settings.items()}
         env = os.environ | {"COSYSERVE_HOME": home, "COSYSERVE_THREADS": "1"} | given
+        if checkout:
+            env["PYTHONPATH"] = str(checkout.absolute() / "src")
         process = subprocess.Popen(
             [sys.executable, "-m", *command],
+            cwd=checkout,
             env=env,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -118,12 +124,16 @@ def running(
 
 def served(log: IO[str] | int | None = subprocess.DEVNULL, **settings: str) -> Any:
     """`cosyserve serve`, with the test model unless another is given."""
-    return running("cosyserve", "serve", "--port", "0", log=log, **{"model": "test"} | settings)
+    words = "cosyserve", "serve", "--port", "0"
+    return running(*words, log=log, checkout=None, **{"model": "test"} | settings)
 
 
-def humming(chunks: int, tokens: int, first: float, pace: float) -> Any:
+def humming(
+    chunks: int, tokens: int, first: float, pace: float, checkout: Path | None = None
+) -> Any:
     """The gateway before a worker that hums."""
-    return running("benchmarks.mock_server", *map(str, (chunks, tokens, first, pace)))
+    words = map(str, (chunks, tokens, first, pace))
+    return running("benchmarks.mock_server", *words, checkout=checkout)
 
 
 def paced() -> Any:

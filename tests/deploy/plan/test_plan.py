@@ -14,18 +14,23 @@ from hypothesis import strategies as st
 from cosyserve.deploy.plan.figures import FIGURES, SPREAD
 from cosyserve.deploy.plan.placement import placed, write
 from cosyserve.deploy.plan.plan import Demand, plan
+from cosyserve.deploy.stages.deployment import Flow
 from cosyserve.errors import InputError
 
-HISTORY = Path(__file__).parents[3] / "benchmarks" / "history" / "2026-11-15-nvidia-h200.json"
+ROOT = Path(__file__).parents[3]
 H200 = Demand(4, "h200", "unet", "ours", 100, 300.0)
 L20 = Demand(5, "l20", "dit", "trtllm", 8, 300.0)
 
 
 def test_our_figures_are_those_that_were_kept() -> None:
-    kept = json.loads(HISTORY.read_text())
-    ours = {f.streams: f.first_audio_ms for f in FIGURES if f.llm == "ours"}
-    assert ours[32] == round(kept["streams_32"]["first_audio_p95_ms"])
-    assert max(ours) <= kept["max_realtime_streams"]
+    for figure in FIGURES:
+        if figure.llm != "ours":
+            continue
+        kept = json.loads((ROOT / figure.source.partition(" ")[0]).read_text())
+        point = kept["http_crowd" if "over HTTP" in figure.source else f"streams_{figure.streams}"]
+        found = point.get(str(figure.streams), point)
+        assert figure.first_audio_ms == round(found["first_audio_p95_ms"])
+        assert found["c100"] >= 0.99
 
 
 @given(
@@ -54,9 +59,9 @@ def test_a_plan_holds_what_was_measured_or_there_is_none(
     ("demand", "reason"),
     [
         (replace(H200, gpu="a100"), "nobody has measured --gpu a100 .* known: --gpu h200"),
-        (replace(H200, flow="dit"), "nobody has measured --gpu h200 --flow dit"),
+        (replace(H200, llm="trtllm"), "nobody has measured --gpu h200 --flow unet --llm trtllm"),
         (replace(H200, first_audio_ms=20.0), "the soonest was 44 ms .p95. for 32 streams"),
-        (replace(H200, streams=801), "4 h200 serve at most 800 streams .* takes 5 GPUs"),
+        (replace(H200, streams=1281), "4 h200 serve at most 1280 streams .* takes 5 GPUs"),
         (replace(L20, gpus=4, streams=100), "4 l20 serve at most 4 streams .* takes 65 GPUs"),
     ],
 )
@@ -74,8 +79,16 @@ def test_the_originals_tasks_per_gpu() -> None:
 def test_workers_of_ours_have_a_gpu_each(tmp_path: Path) -> None:
     found = plan(replace(H200, streams=500))
     (program,) = placed(found, tmp_path / "native")
-    assert program.gpus == (0, 1, 2)
-    assert str(program.command).count("--device cuda:") == 3
+    assert program.gpus == (0, 1)
+    assert str(program.command).count("--device cuda:") == 2
+
+
+@pytest.mark.parametrize(("flow", "memory"), [("unet", "22.8 GiB"), ("dit", "24.6 GiB")])
+def test_a_worker_takes_what_was_measured_of_its_flow(
+    flow: Flow, memory: str, tmp_path: Path
+) -> None:
+    (program,) = placed(plan(replace(H200, flow=flow)), tmp_path)
+    assert program.memory.startswith(memory)
 
 
 @pytest.mark.parametrize(

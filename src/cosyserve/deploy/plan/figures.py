@@ -7,7 +7,12 @@ from typing import Literal
 
 from cosyserve.deploy.stages.deployment import LLM, Flow
 
-OURS = "benchmarks/history/2026-11-15-nvidia-h200.json (random weights, in process, throughput)"
+HISTORY = "benchmarks/history"
+FEW = f"{HISTORY}/2026-11-15-nvidia-h200.json (random weights, in process, throughput)"
+CROWD = (
+    f"{HISTORY}/2026-11-17T0825-nvidia-h200-cosyvoice2.json (random weights, over HTTP, throughput)"
+)
+OUR_DIT = f"{HISTORY}/2026-11-17T1243-nvidia-h200-dit.json (random weights, in process, throughput)"
 UNET = "published by the original's authors (Triton, TensorRT-LLM, recordings sent each time)"
 DIT = "published by the original's authors (Triton, trtllm-serve, Step-Audio2's DiT)"
 
@@ -61,8 +66,11 @@ class Figure:
 
 
 FIGURES = (
-    Figure("h200", "unet", "ours", TOGETHER, 32, 44, "p95", OURS),
-    Figure("h200", "unet", "ours", TOGETHER, 200, 160, "p95", OURS),
+    Figure("h200", "unet", "ours", TOGETHER, 32, 44, "p95", FEW),
+    Figure("h200", "unet", "ours", TOGETHER, 100, 88, "p95", CROWD),
+    Figure("h200", "unet", "ours", TOGETHER, 200, 131, "p95", CROWD),
+    Figure("h200", "unet", "ours", TOGETHER, 320, 169, "p95", CROWD),
+    Figure("h200", "dit", "ours", TOGETHER, 32, 33, "p95", OUR_DIT),
     Figure("l20", "unet", "trtllm", TOGETHER, 1, 220, "mean", UNET),
     Figure("l20", "unet", "trtllm", TOGETHER, 2, 477, "mean", UNET),
     Figure("l20", "unet", "trtllm", TOGETHER, 4, 1107, "mean", UNET),

@@ -16,7 +16,7 @@ from cosyserve.errors import InputError
 from cosyserve.triton.process import Ports
 
 CACHE_GIB = 256 * 48 / 1024  # of the LM: 256 slots, 12 KiB a position, 4096 positions
-OURS_GIB = 22.8  # measured in all, with 256 slots
+OURS_GIB = {"unet": 22.8, "dit": 24.6}  # torch's in all, with 256 slots; measured on an H200
 TRTLLM_GIB = 24.0  # the least that the original's guide asks for
 SET_PORTS = 100  # between the ports of two sets of GPUs
 
@@ -48,8 +48,12 @@ def _workers(plan: Plan, model: Path) -> Placed:
     gpus = tuple(range(plan.gpus))
     devices = (word for gpu in gpus for word in ("--device", f"cuda:{gpu}"))
     command = cosyserve("serve", "--model", model, "--profile", "throughput", *devices)
-    rest = OURS_GIB - CACHE_GIB
-    memory = f"{OURS_GIB:g} GiB each: cache {CACHE_GIB:g}, weights and graphs {rest:.1f}"
+    measured = OURS_GIB[plan.demand.flow]
+    rest = measured - CACHE_GIB
+    memory = (
+        f"{measured:g} GiB each (cache {CACHE_GIB:g}, weights and graphs {rest:.1f}), and what "
+        "CUDA takes for itself"
+    )
     return Placed(gpus, "gateway and a worker on each GPU", (8080,), memory, command)
 
 

@@ -58,7 +58,7 @@ LAWS = {
     "streamed_mel_error": 1e-5,
     "plain_mel_error": 1e-4,
     "streamed_db": -60.0,
-    "jump": 1.0,
+    "jump": 1.001,
     "company_logits_error": 1e-5,
     "company_step_error": 1e-2,
     "company_db": -50.0,

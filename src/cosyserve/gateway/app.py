@@ -99,14 +99,15 @@ def create_app(
     app.state.gate = gate
     app.state.connections = connections
     app.state.decoder = decoder
-    # Routers are asked in this order: what is asked most goes first.
-    app.include_router(speech.routes(interpreter, limits, rates))
+    # Routers are asked in this order: what is asked most goes first, but for paths that would
+    # else be taken for the id of a past request.
     app.include_router(connection.routes(context, {omni.FIRST: omni.OmniConnection}))
+    app.include_router(batch.routes(interpreter, limits, gate, rates, ledger))
+    app.include_router(speech.routes(interpreter, limits, rates))
     app.include_router(realtime.routes(context))
     for dialect in (dashscope, elevenlabs, cartesia, deepgram):
         app.include_router(dialect.routes(context))
     app.include_router(dashscope_voices.routes(context, enrolment, consents))
-    app.include_router(batch.routes(interpreter, limits, gate, rates, ledger))
     app.include_router(voices.routes(models, known_voices, enrolment, consents, policy))
     app.include_router(consent_routes.routes(consents, enrolment))
     app.include_router(

@@ -46,7 +46,8 @@ def test_every_word_is_found_and_kept(said: dict[str, str]) -> None:
 
 def test_what_is_no_table_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = TABLE.packed()
-    for broken in (b"", b"nonsense", whole[:-1], zlib.compress(b"mateo")):
+    no_text = zlib.compress(b"mateo \xff\n")
+    for broken in (b"", b"nonsense", whole[:-1], zlib.compress(b"mateo"), no_text):
         with pytest.raises(ValueError, match="table of exceptions"):
             Exceptions.unpacked(broken)
     monkeypatch.setattr(exceptions, "MAX_BYTES", 10)

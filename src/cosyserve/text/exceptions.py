@@ -25,7 +25,8 @@ class Exceptions:
         try:
             unpacker = zlib.decompressobj()
             table._lines = unpacker.decompress(packed, MAX_BYTES)
-        except zlib.error as error:
+            table._lines.decode()
+        except (zlib.error, UnicodeDecodeError) as error:
             raise ValueError(f"the table of exceptions: {error}") from error
         if not unpacker.eof or (table._lines and not table._lines.endswith(b"\n")):
             raise ValueError("the table of exceptions is cut off or too long")

@@ -243,7 +243,7 @@ class WorkerEngine:
             pass_fds=(fd,),
             stdin=subprocess.PIPE,
             # numpy reads words there; its threads would wait for cores that torch's have.
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+            env={"OPENBLAS_NUM_THREADS": "1"} | os.environ,
             start_new_session=True,  # Ctrl-C is for the gateway, which lets streams finish
         )
         assert process.stdin

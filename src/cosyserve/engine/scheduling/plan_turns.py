@@ -12,8 +12,8 @@ Rank = tuple[bool, int]  # whether speech was planned already, and the character
 
 
 class PlanTurns:
-    """One plan goes on at a time: first those that somebody waits for in
-    silence, and of these the shortest text."""
+    """One plan goes on at a time: first those that somebody waits for in silence, and of these the
+    shortest text."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()

@@ -34,6 +34,7 @@ from triton.runtime.driver import driver
 
 from benchmarks.gpu.bench import FAMILIES, FULL
 from cosyserve.choices import KernelChoice
+from cosyserve.engine.compute import gpu_memory
 from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
 from cosyserve.engine.compute.graphs.lm import LMGraphs
 from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
@@ -57,6 +58,7 @@ from cosyserve.models.kernels import GPU, launch
 from cosyserve.models.lm.lm import SpeechLM
 from cosyserve.models.vocoder.hift import HiFT
 
+MEMORY = 1 << 40  # bytes that the engine finds free
 # By compute capability: bytes of shared memory that a program may have.
 SHARED = {80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 90: 227 << 10, 120: 99 << 10}
 TARGETS = (80, 86, 89, 90, 120)
@@ -171,6 +173,7 @@ def trace(family: str, parts: Sequence[str], dtype: torch.dtype) -> None:
             lm.eight_bits = eight_bits
             LMGraphs(lm, THROUGHPUT.slots, MAX_POSITIONS, queue).warm_up()
     if "flow" in parts:
+        gpu_memory.free_bytes = lambda device: MEMORY
         packed = PackedFlow.of(flow, queue, THROUGHPUT.rows[-1])
         assert packed
         packed.warm_up()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cosyserve.engine.compute.gpu_memory import GIB, limit_gpu_memory
+from cosyserve.engine.compute.gpu_memory import GIB, free_bytes, limit_gpu_memory
 from cosyserve.errors import InputError
 
 CUDA = torch.device("cuda", 0)
@@ -17,6 +17,10 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> dict[torch.device, float]:
     shares: dict[torch.device, float] = {}
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (30 * GIB, 40 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 2 * GIB)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(
+        torch.cuda, "get_per_process_memory_fraction", lambda device: shares.get(device, 1.0)
+    )
     monkeypatch.setattr(
         torch.cuda,
         "set_per_process_memory_fraction",
@@ -29,8 +33,18 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> dict[torch.device, float]:
 def test_a_budget_is_a_share_of_the_gpu(
     budget: str, share: float, limits: dict[torch.device, float]
 ) -> None:
-    limit_gpu_memory(budget, [torch.device("cpu"), CUDA])
+    limit_gpu_memory(budget, [torch.device("cpu"), torch.device("cuda")])
     assert limits == {CUDA: pytest.approx(share)}
+
+
+@pytest.mark.parametrize(("budget", "left"), [("1", 30), ("0.5", 18)])
+def test_what_is_left_is_within_the_budget(
+    budget: str, left: int, limits: dict[torch.device, float]
+) -> None:
+    if budget != "1":
+        limit_gpu_memory(budget, [CUDA])
+    assert free_bytes(CUDA) == left * GIB
+    assert free_bytes(torch.device("cpu")) == 0
 
 
 @pytest.mark.parametrize("budget", ["1", "33GiB"])

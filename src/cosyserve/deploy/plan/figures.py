@@ -10,7 +10,7 @@ from cosyserve.deploy.stages.deployment import LLM, Flow
 HISTORY = "benchmarks/history"
 FEW = f"{HISTORY}/2026-11-15-nvidia-h200.json (random weights, in process, throughput)"
 CROWD = (
-    f"{HISTORY}/2026-11-17T0825-nvidia-h200-cosyvoice2.json (random weights, over HTTP, throughput)"
+    f"{HISTORY}/2026-11-17T1629-nvidia-h200-cosyvoice2.json (random weights, over HTTP, throughput)"
 )
 OUR_DIT = f"{HISTORY}/2026-11-17T1243-nvidia-h200-dit.json (random weights, in process, throughput)"
 UNET = "published by the original's authors (Triton, TensorRT-LLM, recordings sent each time)"
@@ -67,9 +67,9 @@ class Figure:
 
 FIGURES = (
     Figure("h200", "unet", "ours", TOGETHER, 32, 44, "p95", FEW),
-    Figure("h200", "unet", "ours", TOGETHER, 100, 88, "p95", CROWD),
-    Figure("h200", "unet", "ours", TOGETHER, 200, 131, "p95", CROWD),
-    Figure("h200", "unet", "ours", TOGETHER, 320, 169, "p95", CROWD),
+    Figure("h200", "unet", "ours", TOGETHER, 100, 79, "p95", CROWD),
+    Figure("h200", "unet", "ours", TOGETHER, 200, 117, "p95", CROWD),
+    Figure("h200", "unet", "ours", TOGETHER, 320, 146, "p95", CROWD),
     Figure("h200", "dit", "ours", TOGETHER, 32, 33, "p95", OUR_DIT),
     Figure("l20", "unet", "trtllm", TOGETHER, 1, 220, "mean", UNET),
     Figure("l20", "unet", "trtllm", TOGETHER, 2, 477, "mean", UNET),

@@ -20,6 +20,8 @@ def limit_gpu_memory(budget: str, devices: Iterable[torch.device]) -> None:
     for device in devices:
         if device.type != "cuda":
             continue
+        if device.index is None:  # torch wants a number where it sets a limit
+            device = torch.device("cuda", torch.cuda.current_device())
         free, total = torch.cuda.mem_get_info(device)
         ours = torch.cuda.memory_reserved(device)
         size = budget_bytes(budget, total)
@@ -29,6 +31,15 @@ def limit_gpu_memory(budget: str, devices: Iterable[torch.device]) -> None:
                 f"{total / GIB:.1f} GiB free; set less, or end what uses it"
             )
         torch.cuda.set_per_process_memory_fraction(size / total, device)
+
+
+def free_bytes(device: torch.device) -> int:
+    """That this process may still have of a GPU."""
+    if device.type != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)
+    ours = torch.cuda.memory_reserved(device)
+    return min(free, int(torch.cuda.get_per_process_memory_fraction(device) * total) - ours)
 
 
 def budget_bytes(budget: str, total: int) -> int:

@@ -17,6 +17,7 @@ from cosyserve.contracts import Floats, Voice
 from cosyserve.engine.compute.graphs.device_queue import LATER, SOON, DeviceQueue
 from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
 from cosyserve.engine.compute.graphs.padded_flow import FlowGraphs
+from cosyserve.engine.compute.graphs.prefix_cache import PrefixCache
 from cosyserve.engine.compute.graphs.vocoder import VocoderGraphs
 from cosyserve.engine.compute.hops import HOP_TOKENS
 from cosyserve.engine.compute.queued_audio import Launches, QueuedAudio, Token2WavState
@@ -52,7 +53,8 @@ class Token2Wav:
         soon = _Pipeline(flow, vocoder, DeviceQueue(device, SOON, static=static), rows)
         self._urgent = self._later = soon
         if device.type == "cuda":
-            self._later = _Pipeline(flow, vocoder, DeviceQueue(device, LATER, static=static), rows)
+            later = DeviceQueue(device, LATER, static=static)
+            self._later = _Pipeline(flow, vocoder, later, rows, soon.prefixes)
 
     @torch.inference_mode()
     def warm_up(self) -> int:
@@ -149,21 +151,34 @@ class Token2Wav:
             torch.from_numpy(voice.speech_tokens[start:].astype(np.int64)).to(like.device),
             torch.from_numpy(voice.mel[frames:]).to(like),
             torch.from_numpy(voice.embedding).to(like),
+            voice.content_hash if with_prompt else "",
         )
 
 
 class _Pipeline:
     """Flow, stretch and vocoder in one queue: on static buffers where their shapes are known."""
 
-    def __init__(self, flow: Flow, vocoder: HiFT, queue: DeviceQueue, rows: Sequence[int]) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        vocoder: HiFT,
+        queue: DeviceQueue,
+        rows: Sequence[int],
+        prefixes: PrefixCache | None = None,
+    ) -> None:
         self.flow, self.vocoder, self.queue = flow, vocoder, queue
         self._flow: PackedFlow | FlowGraphs | None = None
         self._vocoder: VocoderGraphs | None = None
         if queue.static:
             self._vocoder = VocoderGraphs(vocoder, queue, rows, FRAMES)
         if queue.static and not isinstance(flow.estimator, ForeignEstimator):
-            packed = PackedFlow.of(flow, queue, rows[-1])
+            packed = PackedFlow.of(flow, queue, rows[-1], prefixes)
             self._flow = packed or FlowGraphs(flow, queue, rows, TOKENS)
+
+    @property
+    def prefixes(self) -> PrefixCache | None:
+        """What it has computed of prompts, for others to use, too."""
+        return self._flow.prefixes if isinstance(self._flow, PackedFlow) else None
 
     @property
     def static(self) -> bool:

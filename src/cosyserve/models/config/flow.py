@@ -108,6 +108,11 @@ class FlowConfig:
         return isinstance(self.estimator, DiTConfig)
 
     @property
+    def copies(self) -> int:
+        """Of each row that is estimated: one more for guidance."""
+        return 2 if self.guidance else 1
+
+    @property
     def grid(self) -> int:
         """A streamed chunk is exact when prompt and speech end on a multiple of this."""
         return 1 if self.remembers else self.encoder.chunk

@@ -32,11 +32,13 @@ Estimator = UNet | DiT | RotaryDiT | ForeignEstimator
 
 @dataclass(frozen=True)
 class FlowPrompt:
-    """tokens [p], mel [2p, mel], speaker [E]: what the flow continues; p may be 0."""
+    """tokens [p], mel [2p, mel], speaker [E]: what the flow continues; p may be 0. Prompts with the
+    same key are the same; without one, nobody knows."""
 
     tokens: Tensor
     mel: Tensor
     speaker: Tensor
+    key: str = ""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,10 @@ class FusedDiT:
         self._last = TimeTables(1 + scale, shift)
         self._leave = linear(dit.final_layer.linear)
 
+    def pasts(self, frames: int) -> list[tuple[int, int]]:
+        """As `FusedUNet.pasts`: nothing, for a prompt's chunk has no fixed length."""
+        return []
+
     def __call__(self, x: Tensor, step: Tensor, sight: Sight) -> Tensor:
         """As `DiT.forward`, of packed rows x [T, 4 mel] (frames of x, mu, speaker and prompt), at
         the time of Euler step `step` [1] -> [T, mel]."""

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from cosyserve.models.flow.kernel_weights import bias, linear
 from cosyserve.models.flow.kernels import euler
-from cosyserve.models.flow.kernels.chunk_attention import chunk_attention
 from cosyserve.models.flow.kernels.grouped_conv import grouped_conv
 from cosyserve.models.flow.kernels.modulation import TimeTables, norm_modulate
+from cosyserve.models.flow.kernels.prefix_attention import prefix_attention
 from cosyserve.models.flow.kernels.rotation import rotate_first_head
 from cosyserve.models.flow.packing import Sight
 from cosyserve.models.flow.rotary_dit import Modulation, RotaryBlock, RotaryDiT, rotary_table
@@ -42,19 +42,26 @@ class FusedRotaryDiT:
         self._last = TimeTables(1 + scale, shift)
         self._leave = linear(dit.proj_out)
 
+    def pasts(self, frames: int) -> list[tuple[int, int]]:
+        """As `FusedUNet.pasts`."""
+        convs = [
+            (weight.shape[1] - 1, weight.shape[0] * weight.shape[2]) for weight, _ in self._convs
+        ]
+        return [*convs, *((frames, 2 * len(block.qkv[0]) // 3) for block in self._blocks)]
+
     def __call__(self, x: Tensor, step: Tensor, sight: Sight) -> Tensor:
         """As `RotaryDiT.forward`, of packed rows x [T, 4 mel] (frames of what `stack_inputs`
         gives), at the time of Euler step `step` [1] -> [T, mel]."""
-        (first, second), spans = self._convs, sight.spans
+        (first, second), spans, pasts = self._convs, sight.spans, sight.pasts(step)
         x = F.linear(x, *self._enter)
-        y = grouped_conv(x, spans, *first, None, ieee=self.ieee)
-        x = grouped_conv(y, spans, *second, x, ieee=self.ieee)
+        y = grouped_conv(x, spans, *first, None, next(pasts), ieee=self.ieee)
+        x = grouped_conv(y, spans, *second, x, next(pasts), ieee=self.ieee)
         added = None
         for block in self._blocks:
             y = norm_modulate(x, added, block.attention, step)
             qkv = F.linear(y, *block.qkv)
-            rotate_first_head(qkv, spans, self._rotary)
-            y = chunk_attention(qkv, sight, self._heads, ieee=self.ieee)
+            rotate_first_head(qkv, spans, sight.prefixes, self._rotary)
+            y = prefix_attention(qkv, sight, self._heads, next(pasts), ieee=self.ieee)
             y = F.linear(y, *block.out)
             y = norm_modulate(x, (y, block.gate), block.feed_forward, step)
             y = F.linear(widened(y, *block.widen), *block.narrow)

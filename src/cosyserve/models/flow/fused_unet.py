@@ -7,7 +7,7 @@ steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from cosyserve.models.flow.kernel_weights import Conv, bias, conv, linear, norm
 from cosyserve.models.flow.kernels import euler
-from cosyserve.models.flow.kernels.chunk_attention import chunk_attention
 from cosyserve.models.flow.kernels.linear import linear_add, norm_mish
 from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
-from cosyserve.models.flow.packing import RowSpans, Sight
+from cosyserve.models.flow.kernels.prefix_attention import prefix_attention
+from cosyserve.models.flow.packing import LayerPast, RowSpans, Sight
 from cosyserve.models.flow.unet import ResNet, TransformerBlock, UNet, UNetStage, time_sinusoid
 
 
@@ -38,16 +38,25 @@ class FusedUNet:
         self._final_norm = norm(unet.final_block.block["2"])
         self._proj = unet.final_proj.weight[:, :, 0].contiguous(), bias(unet.final_proj)
 
+    def pasts(self, frames: int) -> list[tuple[int, int]]:
+        """Places and channels that each layer needs of a prefix of so many frames, in the order in
+        which a call comes to them."""
+        down, middle, up = (
+            [place for stage in stages for place in stage.pasts(frames)]
+            for stages in ([self._down], self._middle, [self._up])
+        )
+        return [*down, *middle, *up, self._final.past]
+
     def __call__(self, x: Tensor, step: Tensor, sight: Sight) -> Tensor:
         """As `UNet.forward`, of packed rows x [T, 4 mel] (frames of what `stack_inputs` gives), at
         the time of Euler step `step` [1] -> [T, mel]."""
-        call = _Call(step, sight, self.ieee)
+        call = _Call(step, sight, self.ieee, sight.pasts(step))
         skip = self._down.transform(x, call)
         x = self._down.convolve(skip, call)
         for stage in self._middle:
             x = stage.transform(x, call)
         x = self._up.transform(torch.cat((x, skip), dim=1), call)
-        x = self._final(self._up.convolve(x, call), call.spans, self.ieee)
+        x = self._final(self._up.convolve(x, call), call.spans, self.ieee, next(call.pasts))
         y = norm_mish(x, self._final_norm, None, step)
         return linear_add(y, *self._proj, None, ieee=self.ieee)
 
@@ -58,6 +67,7 @@ class _Call(NamedTuple):
     step: Tensor
     sight: Sight
     ieee: bool
+    pasts: Iterator[LayerPast | None]
 
     @property
     def spans(self) -> RowSpans:
@@ -76,11 +86,17 @@ class _Stage:
         self._blocks = [_Block(block) for block in blocks if isinstance(block, TransformerBlock)]
         self._conv = conv(stage[2]) if len(stage) > 2 else None
 
+    def pasts(self, frames: int) -> list[tuple[int, int]]:
+        blocks = [(frames, block.keys_values) for block in self._blocks]
+        last = [self._conv.past] if self._conv else []
+        return [self._enter.past, self._again.past, *blocks, *last]
+
     def transform(self, x: Tensor, call: _Call) -> Tensor:
         """x [T, C] -> [T, C], without the last convolution."""
         first, second = self._norms
-        h, direct = self._enter(x, call.spans, call.ieee).chunk(2, dim=1)
-        h = self._again(norm_mish(h, first, self._time, call.step), call.spans, call.ieee)
+        h, direct = self._enter(x, call.spans, call.ieee, next(call.pasts)).chunk(2, dim=1)
+        y = norm_mish(h, first, self._time, call.step)
+        h = self._again(y, call.spans, call.ieee, next(call.pasts))
         y = norm_mish(h, second, None, call.step, direct)
         for block in self._blocks:
             y = block(y, call)
@@ -88,7 +104,7 @@ class _Stage:
 
     def convolve(self, x: Tensor, call: _Call) -> Tensor:
         assert self._conv
-        return self._conv(x, call.spans, call.ieee)
+        return self._conv(x, call.spans, call.ieee, next(call.pasts))
 
 
 class _Block:
@@ -99,6 +115,7 @@ class _Block:
         self._heads = attention.heads
         parts = (attention.to_q.weight, attention.to_k.weight, attention.to_v.weight)
         self._qkv = fold_norm(norm(block.norm1), torch.cat(parts), None)
+        self.keys_values = 2 * len(attention.to_k.weight)  # numbers of a frame
         self._out = linear(attention.to_out[0])
         self._widen = fold_norm(norm(block.norm3), *linear(forward["0"].proj))
         self._narrow = linear(forward["2"])
@@ -107,7 +124,7 @@ class _Block:
         """x [T, C]."""
         ieee = call.ieee
         qkv = layer_norm_linear(x, self._qkv, act="none", ieee=ieee)
-        y = chunk_attention(qkv, call.sight, self._heads, ieee=ieee)
+        y = prefix_attention(qkv, call.sight, self._heads, next(call.pasts), ieee=ieee)
         x = linear_add(y, *self._out, x, ieee=ieee)
         y = layer_norm_linear(x, self._widen, act="gelu", ieee=ieee)
         return linear_add(y, *self._narrow, x, ieee=ieee)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from cosyserve.models.flow.kernels.causal_conv import causal_conv
 from cosyserve.models.flow.kernels.linear import Norm
-from cosyserve.models.flow.packing import RowSpans
+from cosyserve.models.flow.packing import LayerPast, RowSpans
 
 
 class Conv:
@@ -17,9 +17,17 @@ class Conv:
         self._weight = weight.permute(2, 0, 1).contiguous()
         self._bias = bias
 
-    def __call__(self, x: Tensor, spans: RowSpans, ieee: bool) -> Tensor:
+    @property
+    def past(self) -> tuple[int, int]:
+        """Frames and channels that it needs of what came before."""
+        taps, _, channels = self._weight.shape
+        return taps - 1, channels
+
+    def __call__(
+        self, x: Tensor, spans: RowSpans, ieee: bool, past: LayerPast | None = None
+    ) -> Tensor:
         """x [T, C] of packed rows -> [T, N]."""
-        return causal_conv(x, spans, self._weight, self._bias, ieee=ieee)
+        return causal_conv(x, spans, self._weight, self._bias, past, ieee=ieee)
 
 
 def conv(layer: nn.Module) -> Conv:

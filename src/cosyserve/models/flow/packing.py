@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import repeat
 from typing import NamedTuple
 
 import torch
@@ -56,13 +58,46 @@ class Hidden(NamedTuple):
         return Hidden(*(torch.cat((part, part + size)) for part in self))
 
 
+class Prefixes(NamedTuple):
+    """How rows begin that were computed before: of each position [N] int32, the line of a memory
+    that belongs to its row, how many positions the line holds, which come before the row's first
+    one here, and how many of the row's first ones the line is to hold from now on."""
+
+    lines: Tensor
+    known: Tensor
+    wanted: Tensor
+
+    def again(self) -> Prefixes:
+        """As `RowSpans.again`: a row and its copy have lines one behind another."""
+        lines, known, wanted = self
+        return Prefixes(torch.cat((lines, lines + 1)), known.repeat(2), wanted.repeat(2))
+
+
+class LayerPast(NamedTuple):
+    """What one layer needs of positions that came before: its memory [steps, lines, positions,
+    channels], which of its steps this is [1], and whose it is."""
+
+    memory: Tensor
+    step: Tensor
+    prefixes: Prefixes
+
+
 class Sight(NamedTuple):
     """What each position sees: its row, up to the end of its own chunk of `chunk` [1] positions (as
-    long as a row or longer: all of it), but for what is hidden."""
+    long as a row or longer: all of it), but for what is hidden. Of a prefix, each layer that looks
+    back has a memory."""
 
     spans: RowSpans
     chunk: Tensor
     hidden: Hidden | None = None
+    prefixes: Prefixes | None = None
+    memories: tuple[Tensor, ...] = ()
+
+    def pasts(self, step: Tensor) -> Iterator[LayerPast | None]:
+        """Of the layers that look back, one after another."""
+        if self.prefixes is None:
+            return repeat(None)
+        return (LayerPast(memory, step, self.prefixes) for memory in self.memories)
 
 
 class PackedTokens(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings 
 from cosyserve.engine.compute.graphs import packed_flow
 from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
 from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
+from cosyserve.engine.compute.graphs.prefix_cache import MAX_FRAMES, PrefixCache
 from cosyserve.models.config import (
     DiTConfig,
     EncoderConfig,
@@ -46,15 +49,15 @@ DIT = FlowConfig(
     steps=2,
 )
 ROTARY = FlowConfig(
-    LookaheadConfig(channels=16),
+    LookaheadConfig(channels=16, chunk=10),
     RotaryDiTConfig("rotary_dit", 48, 1, 3, 16),
     speech_tokens=30,
     steps=1,
 )
 
 
-def packed_flow_of(flow: Flow) -> PackedFlow:
-    """In float32, which `PackedFlow.of` leaves to the plain flow."""
+def packed_flow_of(flow: Flow, slots: int = 0) -> PackedFlow:
+    """In float32, which `PackedFlow.of` leaves to the plain flow; `slots` for prefixes."""
     times = [time for time, _ in schedule(flow.config.steps)]
     queue = DeviceQueue(DEVICE, static=True)
     estimator: FusedUNet | FusedRotaryDiT | FusedDiT
@@ -70,7 +73,8 @@ def packed_flow_of(flow: Flow) -> PackedFlow:
         assert isinstance(flow.encoder, LookaheadEncoder)
         estimator = FusedRotaryDiT(flow.estimator, times, 128)
         encoder = FusedLookahead(flow.encoder)
-    return PackedFlow(flow, queue, 4, encoder, estimator)
+    prefixes = PrefixCache(flow, estimator.pasts(MAX_FRAMES), slots) if slots else None
+    return PackedFlow(flow, queue, 4, encoder, estimator, prefixes)
 
 
 def prompt_of(tokens: int) -> FlowPrompt:
@@ -139,3 +143,33 @@ def test_chunks_of_a_flow_that_remembers_are_those_of_its_caches(
 def test_a_flow_without_kernels_is_not_packed() -> None:
     flow = Flow(UNET).eval().requires_grad_(False).to(DEVICE)
     assert PackedFlow.of(flow, DeviceQueue(DEVICE, static=True), 4) is None
+
+
+@pytest.mark.parametrize("config", [UNET, ROTARY], ids=["unet", "rotary"])
+@torch.inference_mode()
+def test_a_prompt_that_was_heard_before_is_not_computed_again(
+    config: FlowConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed_flow, "SIZES", (16, 32))
+    torch.manual_seed(0)
+    config = replace(config, encoder=replace(config.encoder, chunk=5))
+    flow = Flow(config).eval().requires_grad_(False).to(DEVICE)
+    pack = packed_flow_of(flow, slots=2)
+    assert pack.prefixes
+    prompts = [replace(prompt_of(count), key=key) for count, key in ((14, "a"), (8, "b"), (2, "c"))]
+    states = [FlowState(prompt) for prompt in prompts]
+    tokens = [torch.randint(0, 30, (count,)).tolist() for count in (3, 4, 3)]
+    final = [True, False, True]
+    ids = [torch.tensor(row, device=DEVICE) for row in tokens]
+    expected = flow.advance(states, ids, final)
+    for known in ([None, None, None], [10, 5, None]):
+        assert [pack.prefixes.known(prompt) for prompt in prompts] == known
+        with pack.queue.use():
+            streamed = finished(pack.advance(states, tokens, final))
+        pack.queue.wait()
+        for (ours, _), (theirs, _) in zip(streamed, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+    with pack.queue.use():  # all of a text sees all of it, so that nothing of it is known
+        whole = finished(pack.whole(prompts[:1], tokens[:1]))
+    pack.queue.wait()
+    torch.testing.assert_close(whole, flow.whole(prompts[:1], ids[:1]), atol=1e-4, rtol=0)

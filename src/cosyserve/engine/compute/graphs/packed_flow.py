@@ -1,13 +1,13 @@
 """The flow of several streams in one pack, where there are kernels for it: rows of any lengths one
 behind another, so that little is computed but frames. Only the whole pack is padded, to one of a
-few sizes.
+few sizes. What was computed of a prompt before is not computed again.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,13 @@ from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.engine.compute.graphs.device_queue import CapturedGraphs, DeviceQueue
-from cosyserve.engine.compute.graphs.padded_flow import Kind
+from cosyserve.engine.compute.graphs.packed_buffers import PackedBuffers
+from cosyserve.engine.compute.graphs.prefix_cache import MAX_FRAMES, Borrowed, PrefixCache
 from cosyserve.models.config import DiTConfig
 from cosyserve.models.flow.cfm import schedule
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
 from cosyserve.models.flow.masks import RowChunks, chunk_columns
-from cosyserve.models.flow.packing import Hidden, PackedTokens, RowSpans, Sight, pack
+from cosyserve.models.flow.packing import Hidden, PackedTokens, Prefixes, RowSpans, Sight, pack
 from cosyserve.models.fused import fused_encoder, fused_estimator
 
 if TYPE_CHECKING:
@@ -41,18 +42,14 @@ SIZES = (
 )
 
 
-@dataclass(frozen=True)
-class PackedBuffers:
-    """All that is computed on; packs of all sizes use the first part of it."""
+class Kind(Enum):
+    """What a graph computes: the conditions of whole texts or of chunks, what the Euler steps begin
+    with, or one of them."""
 
-    tokens: Tensor  # [S] behind each row's tokens those it looks at; -1: none
-    counts: Tensor  # [R] tokens of each row that become frames
-    chunks: Tensor  # [T, 3], as of `RowChunks` of all rows in one, for a flow that remembers
-    speaker: Tensor  # [R, E]
-    prompt: Tensor  # [F, mel]
-    sight: Tensor  # [4, 2F] int32: `RowSpans` and `Hidden`
-    x: Tensor  # [F, mel] float32
-    rows: Tensor  # [2F, 4 mel]: all of an estimate's input; the second half without conditions
+    ENCODE_WHOLE = auto()
+    ENCODE_CHUNK = auto()
+    BEGIN = auto()
+    EULER_STEP = auto()
 
 
 class PackedFlow:
@@ -63,8 +60,9 @@ class PackedFlow:
         max_rows: int,
         encoder: PackedEncoder,
         estimator: FusedEstimator,
+        prefixes: PrefixCache | None = None,
     ) -> None:
-        self.flow, self.queue, self.max_rows = flow, queue, max_rows
+        self.flow, self.queue, self.max_rows, self.prefixes = flow, queue, max_rows, prefixes
         self._encoder, self._estimator = encoder, estimator
         self.sizes = [size for size in SIZES if FRAMES_PER_TOKEN * size <= flow.config.max_frames]
         self._spare = flow.lookahead * (2 if flow.config.remembers else 1)  # tokens of a row
@@ -75,17 +73,26 @@ class PackedFlow:
             self._at = torch.zeros(1, dtype=torch.long, device=device)  # number of the Euler step
             self._chunk = torch.zeros(1, dtype=torch.long, device=device)  # frames of the mask's
             self._noise = flow.noise(0, FRAMES_PER_TOKEN * self.sizes[-1], device).T.contiguous()
-            self._buffers = self._buffers_of(self.sizes[-1])
+            self._buffers = PackedBuffers.of(flow, self.sizes[-1], max_rows, self._spare)
         self._graphs = CapturedGraphs(queue, self._compute)
 
     @classmethod
-    def of(cls, flow: Flow, queue: DeviceQueue, max_rows: int) -> PackedFlow | None:
-        """None where there are no kernels for it."""
+    def of(
+        cls,
+        flow: Flow,
+        queue: DeviceQueue,
+        max_rows: int,
+        prefixes: PrefixCache | None = None,
+    ) -> PackedFlow | None:
+        """None where there are no kernels for it. `prefixes` of another queue, to share them."""
         with queue.use():
             times = [time for time, _ in schedule(flow.config.steps)]
             estimator = fused_estimator(flow.estimator, times, FRAMES_PER_TOKEN * SIZES[-1])
-            encoder = estimator and fused_encoder(flow.encoder, SIZES[-1])
-        return cls(flow, queue, max_rows, encoder, estimator) if estimator and encoder else None
+            encoder = fused_encoder(flow.encoder, SIZES[-1]) if estimator else None
+            if estimator is None or encoder is None:
+                return None
+            prefixes = prefixes or PrefixCache.of(flow, estimator.pasts(MAX_FRAMES))
+        return cls(flow, queue, max_rows, encoder, estimator, prefixes)
 
     def warm_up(self) -> int:
         """Captures every size -> how many."""
@@ -125,24 +132,55 @@ class PackedFlow:
             len(state.prompt.tokens) + len(row) - (0 if last else ahead)
             for state, row, last in zip(states, tokens, final, strict=True)
         ]
-        size = self.sizes[bisect_left(self.sizes, sum(counts))]
-        ends = list(accumulate(counts))
+        prompts = [state.prompt for state in states]
         chunked = streaming and self.flow.config.remembers
-        self._write([state.prompt for state in states], tokens, counts, apart=chunked)
-        if chunked:
-            self._write_chunks(states, counts)
-        self._graphs.run((Kind.PREPARE_CHUNK if streaming else Kind.PREPARE_WHOLE, size))
-        yield
-        for _ in range(self.flow.config.steps):
-            self._graphs.run((Kind.EULER_STEP, size))
+        borrowed, done = self._borrow(prompts if streaming else ()), False
+        try:
+            self._write(prompts, tokens, counts, apart=chunked)
+            if self.flow.config.remembers:
+                self._write_chunks(states if streaming else (), counts)
+            own = self._write_prefixes(borrowed, counts)
+            encode = Kind.ENCODE_CHUNK if streaming else Kind.ENCODE_WHOLE
+            self._graphs.run((encode, self._size(counts)))
+            self._graphs.run((Kind.BEGIN, self._size(own)))
             yield
-        return [
-            self._buffers.x[
-                FRAMES_PER_TOKEN
-                * (end - count + len(state.prompt.tokens) + state.tokens) : FRAMES_PER_TOKEN * end
-            ].T
-            for state, count, end in zip(states, counts, ends, strict=True)
+            for _ in range(self.flow.config.steps):
+                self._graphs.run((Kind.EULER_STEP, self._size(own)))
+                yield
+            done = True
+        finally:
+            self._give_back(borrowed, done)
+        spoken = [
+            count - len(state.prompt.tokens) - state.tokens
+            for state, count in zip(states, counts, strict=True)
         ]
+        return [
+            self._buffers.x[FRAMES_PER_TOKEN * (end - said) : FRAMES_PER_TOKEN * end].T
+            for said, end in zip(spoken, accumulate(own), strict=True)
+        ]
+
+    def _size(self, counts: Sequence[int]) -> int:
+        """Of the graphs for a pack of rows of so many tokens."""
+        return self.sizes[bisect_left(self.sizes, sum(counts))]
+
+    def _borrow(self, prompts: Sequence[FlowPrompt]) -> list[Borrowed | None]:
+        return [self.prefixes.borrow(prompt) for prompt in prompts] if self.prefixes else []
+
+    def _give_back(self, borrowed: Sequence[Borrowed | None], done: bool) -> None:
+        if self.prefixes and any(borrowed):
+            end = self.queue.mark()
+            for one in filter(None, borrowed):
+                self.prefixes.give_back(one, end, done=done)
+
+    def _write_prefixes(
+        self, borrowed: Sequence[Borrowed | None], counts: Sequence[int]
+    ) -> list[int]:
+        """-> tokens of each row that are computed."""
+        none = [0, 0, 0]
+        columns = self.prefixes.columns(borrowed) if self.prefixes else []
+        columns += [none] * (self.max_rows - len(columns))
+        self.queue.write(self._buffers.prefixes, columns)
+        return [count - known for count, (_, known, _) in zip(counts, columns, strict=False)]
 
     def _write(
         self,
@@ -172,10 +210,14 @@ class PackedFlow:
             token, frame = token + count + self._spare, frame + FRAMES_PER_TOKEN * count
 
     def _write_chunks(self, states: Sequence[FlowState], counts: Sequence[int]) -> None:
+        """Without states, each row is one chunk."""
         columns, begin = [], 0
-        for state, count in zip(states, counts, strict=True):
-            start = len(state.prompt.tokens)
-            columns.append(begin + chunk_columns(start, [start + n for n in state.ends], count))
+        for index, count in enumerate(counts):
+            start, ends = 0, []
+            if states:
+                start = len(states[index].prompt.tokens)
+                ends = [start + end for end in states[index].ends]
+            columns.append(begin + chunk_columns(start, ends, count))
             begin += count
         self.queue.write(self._buffers.chunks[:begin], np.concatenate(columns, axis=1).T)
 
@@ -183,13 +225,14 @@ class PackedFlow:
         kind, size = work
         if kind is Kind.EULER_STEP:
             self._step(size)
+        elif kind is Kind.BEGIN:
+            self._begin(size)
         else:
-            self._prepare(size, streaming=kind is Kind.PREPARE_CHUNK)
+            self._encode(size, streaming=kind is Kind.ENCODE_CHUNK)
 
-    def _prepare(self, size: int, streaming: bool) -> None:
-        """All that the Euler steps have in common."""
-        flow, buffers = self.flow, self._buffers
-        frames, mel, ahead = FRAMES_PER_TOKEN * size, flow.config.mel, flow.lookahead
+    def _encode(self, size: int, streaming: bool) -> None:
+        """What the tokens of whole rows say about their frames."""
+        flow, buffers, ahead = self.flow, self._buffers, self.flow.lookahead
         spans, row = pack(buffers.counts, size)
         at = torch.arange(size, device=row.device)
         own, chunks = at + self._spare * row, None
@@ -201,32 +244,46 @@ class PackedFlow:
         embedded = flow.input_embedding(ids.clamp(min=0))
         tokens = PackedTokens(embedded, ids >= 0, seen, spans)
         mu = flow.encoder_proj(self._encoder(tokens, streaming and chunks is None))
-        spans = spans.repeated(FRAMES_PER_TOKEN)
-        x, rows = buffers.x[:frames], buffers.rows[: self._copies * frames]
-        x.copy_(self._noise[spans.positions()])
-        rows.zero_()
-        rows[:, :mel].copy_(x.repeat(self._copies, 1))
-        rows[:frames, mel : 2 * mel].copy_(mu)
-        voices = flow.speaker(buffers.speaker)[row]
-        rows[:frames, 2 * mel : 3 * mel].copy_(voices.repeat_interleave(FRAMES_PER_TOKEN, dim=0))
-        rows[:frames, 3 * mel :].copy_(buffers.prompt[:frames])
-        parts = [*(spans.again() if self._copies == 2 else spans)]
-        if flow.config.remembers:
-            hidden = self._hidden(chunks, frames)
-            parts += hidden.again() if self._copies == 2 else hidden
-        for buffer, part in zip(buffers.sight, parts, strict=False):
-            buffer[: len(part)].copy_(part)
+        buffers.mu[: len(mu)].copy_(mu)
         streamed = flow.config.encoder.chunk if streaming and chunks is None else SIZES[-1]
         self._chunk.fill_(FRAMES_PER_TOKEN * streamed)
         self._at.zero_()
 
-    def _hidden(self, chunks: RowChunks | None, frames: int) -> Hidden:
+    def _begin(self, size: int) -> None:
+        """What the Euler steps have in common, of the frames that are computed."""
+        flow, buffers = self.flow, self._buffers
+        frames, mel, copies = FRAMES_PER_TOKEN * size, flow.config.mel, flow.config.copies
+        line, known, wanted = buffers.prefixes.T
+        spans, row = pack(buffers.counts - known, size)
+        row = row.repeat_interleave(FRAMES_PER_TOKEN)
+        parts: list[Tensor] = []
+        if flow.config.remembers:
+            chunks = RowChunks(*buffers.chunks[:size].T)
+            spans = spans.up_to(chunks.end)
+            hidden = self._hidden(chunks)
+            parts += hidden.again() if copies == 2 else hidden
+        spans = spans.repeated(FRAMES_PER_TOKEN)
+        if self.prefixes:
+            times = FRAMES_PER_TOKEN * (spans.ends > 0)  # behind the last row there is nothing
+            prefixes = Prefixes(line[row], times * known[row], times * wanted[row])
+            parts += prefixes.again() if copies == 2 else prefixes
+        position = spans.positions() + FRAMES_PER_TOKEN * known[row]
+        at = position + FRAMES_PER_TOKEN * (buffers.counts.cumsum(0) - buffers.counts)[row]
+        x, rows = buffers.x[:frames], buffers.rows[: copies * frames]
+        x.copy_(self._noise[position])
+        rows.zero_()
+        rows[:, :mel].copy_(x.repeat(copies, 1))
+        rows[:frames, mel : 2 * mel].copy_(buffers.mu[at])
+        rows[:frames, 2 * mel : 3 * mel].copy_(flow.speaker(buffers.speaker)[row])
+        rows[:frames, 3 * mel :].copy_(buffers.prompt[at])
+        parts = [*(spans.again() if copies == 2 else spans), *parts]
+        for buffer, part in zip(buffers.sight, parts, strict=False):
+            buffer[: len(part)].copy_(part)
+
+    def _hidden(self, chunks: RowChunks) -> Hidden:
         """What an estimate does not see of the chunks before."""
         estimator = self.flow.config.estimator
         assert isinstance(estimator, DiTConfig)
-        if chunks is None:
-            nothing = torch.zeros(frames, dtype=torch.int32, device=self._at.device)
-            return Hidden.between(nothing, nothing)
         first, prompt = (
             FRAMES_PER_TOKEN * part.repeat_interleave(FRAMES_PER_TOKEN)
             for part in (chunks.first, chunks.prompt)
@@ -235,29 +292,14 @@ class PackedFlow:
 
     def _step(self, size: int) -> None:
         buffers, frames = self._buffers, FRAMES_PER_TOKEN * size
-        both = self._copies * frames
+        both = self.flow.config.copies * frames
         rows, sight = buffers.rows[:both], buffers.sight[:, :both]
-        hidden = Hidden(*sight[2:]) if self.flow.config.remembers else None
-        v = self._estimator(rows, self._at, Sight(RowSpans(*sight[:2]), self._chunk, hidden))
+        seen = Sight(RowSpans(*sight[:2]), self._chunk)
+        if self.flow.config.remembers:
+            seen = seen._replace(hidden=Hidden(*sight[2:4]))
+        elif self.prefixes:
+            memories = self.prefixes.memories
+            seen = seen._replace(prefixes=Prefixes(*sight[2:]), memories=memories)
+        v = self._estimator(rows, self._at, seen)
         guidance = self.flow.config.guidance
         self._estimator.euler(v, buffers.x[:frames], rows, self._strides, self._at, guidance)
-
-    @property
-    def _copies(self) -> int:
-        """Of each row: one more for guidance."""
-        return 2 if self.flow.config.guidance else 1
-
-    def _buffers_of(self, size: int) -> PackedBuffers:
-        config, like = self.flow.config, self.flow.weight
-        frames, both = FRAMES_PER_TOKEN * size, self._copies * FRAMES_PER_TOKEN * size
-        rows, slots = self.max_rows, size + self._spare * self.max_rows
-        return PackedBuffers(
-            tokens=torch.full((slots,), -1, device=like.device),
-            counts=torch.ones(rows, dtype=torch.long, device=like.device),
-            chunks=torch.zeros(size, 3, dtype=torch.long, device=like.device),
-            speaker=like.new_zeros(rows, config.speaker),
-            prompt=like.new_zeros(frames, config.mel),
-            sight=torch.zeros(4, both, dtype=torch.int32, device=like.device),
-            x=torch.zeros(frames, config.mel, device=like.device),
-            rows=like.new_zeros(both, 4 * config.mel),
-        )

@@ -1,4 +1,5 @@
-"""A causal convolution of kernel 3 over packed rows; frames are lines of channels."""
+"""A causal convolution of kernel 3 over packed rows; frames are lines of channels. The two frames
+before a row's first one may lie in a memory."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.flow.kernels.linear import Tile, Tiles, is_large, tile_for
-from cosyserve.models.flow.packing import RowSpans
+from cosyserve.models.flow.kernels.past import frames_at, keep_last, past_arguments
+from cosyserve.models.flow.packing import LayerPast, RowSpans
 from cosyserve.models.kernels import Budget, budget, pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.tiles import load_tile, load_vector, times
@@ -27,10 +29,17 @@ def _causal_conv(
     weight,
     bias,
     row_starts,
+    memory,
+    step,
+    lines,
+    known,
+    wanted,
     out,
     length,
+    all_lines,
     size: tl.constexpr,
     outputs: tl.constexpr,
+    places: tl.constexpr,
     ieee: tl.constexpr,
     bm: tl.constexpr,
     bn: tl.constexpr,
@@ -54,10 +63,15 @@ def _causal_conv(
     if pdl:
         gdc_wait()
     acc = tl.zeros((bm, bn), tl.float32) + b
+    past, line, there = memory, starts, starts
+    if places:
+        past = memory + tl.load(step).to(tl.int64) * all_lines * places * size
+        line = tl.load(lines + t, mask=t < length, other=0)
+        there = tl.load(known + t, mask=t < length, other=0)
     if size <= bk:
-        x0 = _frames(x, t - 2, k, starts, length, size)
-        x1 = _frames(x, t - 1, k, starts, length, size)
-        x2 = _frames(x, t, k, starts, length, size)
+        x0 = _frames(x, t - 2, k, starts, length, past, line, there, places, size)
+        x1 = _frames(x, t - 1, k, starts, length, past, line, there, places, size)
+        x2 = _frames(x, t, k, starts, length, past, line, there, 0, size)
         # Two sums side by side: a product that waits for another takes its time.
         more = times(x1, w1, tl.zeros((bm, bn), tl.float32), ieee)
         acc = times(x0, w0, acc, ieee) + times(x2, w2, more, ieee)
@@ -66,24 +80,35 @@ def _causal_conv(
         for turn in range(3 * turns):
             tap = turn // turns
             at = (turn % turns) * bk + k
-            x_tile = _frames(x, t + (tap - 2), at, starts, length, size)
+            tapped = t + (tap - 2)
+            x_tile = _frames(x, tapped, at, starts, length, past, line, there, places, size)
             w = load_tile(weight + tap * outputs * size, n, at, outputs, size, size)
             acc = times(x_tile, w, acc, ieee)
+    if places and tl.program_id(1) == 0:
+        keep_last(x, past, t, starts, line, wanted, length, places, size)
     target = out + t.to(tl.int64)[:, None] * outputs + n[None, :]
     written = (t < length)[:, None] & (n < outputs)[None, :]
     tl.store(target, acc.to(out.dtype.element_ty), mask=written)
 
 
 @triton.jit
-def _frames(x, t, k, starts, length, size: tl.constexpr):
-    """Frames t of x; zero before their row's start and behind the last."""
-    inside = ((t >= starts) & (t < length))[:, None] & (k < size)[None, :]
-    return tl.load(x + t.to(tl.int64)[:, None] * size + k[None, :], mask=inside, other=0.0)
+def _frames(x, t, k, starts, length, past, line, known, places: tl.constexpr, size: tl.constexpr):
+    """Channels k of frames t; zero where there are none."""
+    at, inside = frames_at(x, t, starts, length, past, line, known, places, size)
+    return tl.load(at[:, None] + k[None, :], mask=inside[:, None] & (k < size)[None, :], other=0.0)
 
 
-def causal_conv(x: Tensor, spans: RowSpans, weight: Tensor, bias: Tensor, *, ieee: bool) -> Tensor:
-    """x [T, C] of packed rows, weight [3, N, C] -> [T, N]. On a GPU a launch of torch's must lie
-    between the writing of spans and this."""
+def causal_conv(
+    x: Tensor,
+    spans: RowSpans,
+    weight: Tensor,
+    bias: Tensor,
+    past: LayerPast | None = None,
+    *,
+    ieee: bool,
+) -> Tensor:
+    """x [T, C] of packed rows, weight [3, N, C] -> [T, N]; the past's memory [steps, lines, 2, C]
+    has frames of x. On a GPU a launch of torch's must lie between the writing of spans and this."""
     length, size = x.shape
     outputs = weight.shape[1]
     out = torch.empty(length, outputs, device=x.device, dtype=x.dtype)
@@ -97,6 +122,7 @@ def causal_conv(x: Tensor, spans: RowSpans, weight: Tensor, bias: Tensor, *, iee
         weight=weight,
         bias=bias,
         row_starts=spans.starts,
+        **past_arguments(past, spans.starts),
         out=out,
         length=length,
         size=size,

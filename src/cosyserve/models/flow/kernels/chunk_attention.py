@@ -17,14 +17,14 @@ from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.softmax import add_values, weigh_base2
 
-TILES = Tile(64, 128, 4, 2), Tile(64, 128, 4, 2), Tile(64, 64, 4, 3)  # queries, keys
+TILES = Tile(32, 128, 4, 2), Tile(64, 128, 4, 2), Tile(64, 64, 4, 3)  # queries, keys
 
 
 @triton.jit
-def _turn(
+def turn(
     q,
-    keys,
-    at,
+    where,
+    j,
     starts,
     ends,
     hidden_starts,
@@ -39,13 +39,12 @@ def _turn(
     masked: tl.constexpr,
     hides: tl.constexpr,
     ieee: tl.constexpr,
-    bk: tl.constexpr,
     bd: tl.constexpr,
 ):
-    """One turn of the softmax, over keys from `at` on; unless masked, all queries see them. None is
-    seen from `last` on."""
-    j, d = at + tl.arange(0, bk), tl.arange(0, bd)
-    where = keys + j.to(tl.int64)[:, None] * 3 * inner + d[None, :]
+    """One turn of the softmax, over keys j, which lie at `where`; unless masked, all queries see
+    them. None is seen from `last` on."""
+    d = tl.arange(0, bd)
+    where = where[:, None] + d[None, :]
     inside = (d < width)[None, :]
     if masked:
         inside = inside & (j < last)[:, None]
@@ -119,10 +118,11 @@ def _attend(
                 seen_to = tl.minimum(seen_to, tl.min(hidden_starts))
             masked_from = first + tl.maximum(seen_to - first, 0) // bk * bk
         for at in range(first, masked_from, bk):
-            top, total, acc = _turn(
+            j = at + tl.arange(0, bk)
+            top, total, acc = turn(
                 q,
-                keys,
-                at,
+                keys + j.to(tl.int64) * 3 * inner,
+                j,
                 starts,
                 ends,
                 hidden_starts,
@@ -137,14 +137,14 @@ def _attend(
                 False,
                 hides,
                 ieee,
-                bk,
                 bd,
             )
     for at in range(masked_from, last, bk):
-        top, total, acc = _turn(
+        j = at + tl.arange(0, bk)
+        top, total, acc = turn(
             q,
-            keys,
-            at,
+            keys + j.to(tl.int64) * 3 * inner,
+            j,
             starts,
             ends,
             hidden_starts,
@@ -159,7 +159,6 @@ def _attend(
             True,
             hides,
             ieee,
-            bk,
             bd,
         )
     acc /= tl.maximum(total, 1e-30)[:, None]

@@ -1,4 +1,5 @@
-"""A causal convolution of packed rows over groups of channels, and Mish behind it."""
+"""A causal convolution of packed rows over groups of channels, and Mish behind it. The frames
+before a row's first one may lie in a memory."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.flow.kernels.linear import Tile, mish, tile_for
-from cosyserve.models.flow.packing import RowSpans
+from cosyserve.models.flow.kernels.past import frames_at, keep_last, past_arguments
+from cosyserve.models.flow.packing import LayerPast, RowSpans
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.tiles import load_tile, load_vector, times
@@ -24,9 +26,16 @@ def _grouped_conv(
     bias,
     residual,
     row_starts,
+    memory,
+    step,
+    lines,
+    known,
+    wanted,
     out,
     length,
+    all_lines,
     channels: tl.constexpr,
+    places: tl.constexpr,
     size: tl.constexpr,
     taps: tl.constexpr,
     adds: tl.constexpr,
@@ -48,12 +57,18 @@ def _grouped_conv(
     begin = group * size
     matrices = weight + group * taps * size * size
     acc = tl.zeros((bm, bn), tl.float32) + b
+    past, line, there = memory, starts, starts
+    if places:
+        past = memory + tl.load(step).to(tl.int64) * all_lines * places * channels
+        line = tl.load(lines + t, mask=t < length, other=0)
+        there = tl.load(known + t, mask=t < length, other=0)
+        if group == 0:
+            keep_last(x, past, t, starts, line, wanted, length, places, channels)
     for tap in range(taps):
         at = t + (tap - (taps - 1))
-        inside = ((at >= starts) & (at < length))[:, None] & (n < size)[None, :]
-        x_tile = tl.load(
-            x + begin + at.to(tl.int64)[:, None] * channels + n[None, :], mask=inside, other=0.0
-        )
+        frames, inside = frames_at(x, at, starts, length, past, line, there, places, channels)
+        taken = inside[:, None] & (n < size)[None, :]
+        x_tile = tl.load(frames[:, None] + begin + n[None, :], mask=taken, other=0.0)
         w = load_tile(matrices + tap * size * size, n, n, size, size, size)
         acc = times(x_tile, w, acc, ieee)
     y = mish(acc)
@@ -65,11 +80,18 @@ def _grouped_conv(
 
 
 def grouped_conv(
-    x: Tensor, spans: RowSpans, weight: Tensor, bias: Tensor, residual: Tensor | None, *, ieee: bool
+    x: Tensor,
+    spans: RowSpans,
+    weight: Tensor,
+    bias: Tensor,
+    residual: Tensor | None,
+    past: LayerPast | None = None,
+    *,
+    ieee: bool,
 ) -> Tensor:
     """residual + mish(convolution): x, residual [T, C] of packed rows, weight [groups, taps,
-    C / groups, C / groups] -> [T, C]. On a GPU a launch of torch's must lie between the writing of
-    spans and this."""
+    C / groups, C / groups] -> [T, C]; the past's memory [steps, lines, taps - 1, C] has frames of
+    x. On a GPU a launch of torch's must lie between the writing of spans and this."""
     length, channels = x.shape
     groups, taps, size, _ = weight.shape
     out = torch.empty_like(x)
@@ -82,6 +104,7 @@ def grouped_conv(
         bias=bias,
         residual=x if residual is None else residual,
         row_starts=spans.starts,
+        **past_arguments(past, spans.starts),
         out=out,
         length=length,
         channels=channels,

@@ -25,6 +25,8 @@ TILES: dict[Budget, Tiles] = {
     ),
     Budget.SMALL: (Tile(32, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
 }
+# Where all programs of such tiles run at once, they are quicker than larger ones.
+LOW = {Budget.HOPPER: Tile(16, 128, 4, 2)}
 WIDE = 256  # columns of x above which WIDE_TILES are used: whole rows must fit
 WIDE_TILES: dict[Budget, Tiles] = {
     Budget.HOPPER: (Tile(64, 64, 8, 1), Tile(64, 128, 8, 1), Tile(64, 64, 8, 2)),
@@ -151,7 +153,10 @@ def layer_norm_linear(x: Tensor, layer: FoldedLinear, *, act: Act, ieee: bool) -
     outputs = len(layer.weight)
     out = torch.empty(rows, outputs, device=x.device, dtype=x.dtype)
     cut = budget(x.device)
-    bm, bn, warps, stages = tile_for(rows, (WIDE_TILES if size > WIDE else TILES)[cut])
+    tile, low = tile_for(rows, (WIDE_TILES if size > WIDE else TILES)[cut]), LOW.get(cut)
+    if low and size <= WIDE and _programs(low, rows, outputs) <= processors(x.device):
+        tile = low
+    bm, bn, warps, stages = tile
     height, width = triton.cdiv(rows, bm), triton.cdiv(outputs, bn)
     bk = max(16, triton.next_power_of_2(size))
     once = not is_large(rows)
@@ -220,6 +225,10 @@ def _normalized(x: Tensor, eps: float) -> Tensor:
         launch_pdl=pdl(x),
     )
     return out
+
+
+def _programs(tile: Tile, rows: int, outputs: int) -> int:
+    return int(triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.columns))
 
 
 def _turns(height: int, width: int, resident: int) -> int:

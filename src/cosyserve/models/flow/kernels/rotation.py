@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.packing import RowSpans
+from cosyserve.models.flow.packing import Prefixes, RowSpans
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
 
@@ -21,9 +21,11 @@ def _rotate_first_head(
     cos,
     sin,
     row_starts,
+    known,
     length,
     inner: tl.constexpr,
     pairs: tl.constexpr,
+    prefixed: tl.constexpr,
     bt: tl.constexpr,
     bp: tl.constexpr,
     pdl: tl.constexpr,
@@ -36,6 +38,8 @@ def _rotate_first_head(
     # Older than the last launch that did not begin early.
     at = t - tl.load(row_starts + t, mask=t < length, other=length)
     inside = inside & (at >= 0)
+    if prefixed:
+        at += tl.load(known + t, mask=t < length, other=0)
     c = tl.load(cos + at * pairs + pair, mask=inside, other=1.0)
     s = tl.load(sin + at * pairs + pair, mask=inside, other=0.0)
     if pdl:
@@ -48,10 +52,12 @@ def _rotate_first_head(
         tl.store(where + 1, (odd * c + even * s).to(qkv.dtype.element_ty), mask=inside)
 
 
-def rotate_first_head(qkv: Tensor, spans: RowSpans, rotary: tuple[Tensor, Tensor]) -> None:
+def rotate_first_head(
+    qkv: Tensor, spans: RowSpans, prefixes: Prefixes | None, rotary: tuple[Tensor, Tensor]
+) -> None:
     """qkv [T, 3 * heads * D] of packed rows, cosines and sines [longest row or more, D / 2] float32
-    of all positions. On a GPU a launch of torch's must lie between the writing of spans and this.
-    """
+    of all positions, those of prefixes included. On a GPU a launch of torch's must lie between the
+    writing of spans and this."""
     length, columns = qkv.shape
     cos, sin = rotary
     launch(
@@ -61,9 +67,11 @@ def rotate_first_head(qkv: Tensor, spans: RowSpans, rotary: tuple[Tensor, Tensor
         cos=cos,
         sin=sin,
         row_starts=spans.starts,
+        known=prefixes.known if prefixes else spans.starts,
         length=length,
         inner=columns // 3,
         pairs=cos.shape[1],
+        prefixed=prefixes is not None,
         bt=FRAMES,
         bp=triton.next_power_of_2(cos.shape[1]),
         pdl=pdl(qkv),

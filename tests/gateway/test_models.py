@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,7 +18,9 @@ from cosyserve.contracts import ModelInfo, Recording, Voice
 from cosyserve.errors import InputError, OverloadError
 from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
+from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.voices.file import to_bytes
+from cosyserve.voices.store import open_store
 from tests.gateway.serving import Running, serving
 from tests.gateway.sine_engine import SineEngine, sine, voice_of
 
@@ -55,6 +58,26 @@ def test_all_are_listed_and_found(both: Running) -> None:
     assert [model["id"] for model in models] == ["sine", "three"]
     voices = both.http.get("/v1/audio/voices").json()["data"]
     assert [voice["id"] for voice in voices] == ["default", "own"]
+
+
+def test_voices_are_listed_by_model(both: Running) -> None:
+    def listed(model: str) -> list[str]:
+        answer = both.http.get("/v1/audio/voices", params={"model": model}).json()
+        return [voice["id"] for voice in answer["data"]]
+
+    (both.folder / "stored.safetensors").write_bytes(to_bytes(voice_of(25, "Hi.")))
+    assert listed("") == listed("three") == ["default", "own", "stored"]
+    assert listed("sine") == listed("tts-1") == ["default", "stored"]
+    refused = both.http.get("/v1/audio/voices", params={"model": "four"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_not_found")
+    (both.folder / "stored.safetensors").unlink()
+
+
+def test_a_default_that_came_with_one_is_not_the_others(tmp_path: Path) -> None:
+    engines = [SineEngine(voices={name: voice_of(0)}) for name in ("one", "other")]
+    voices = KnownVoices(Models(engines), open_store(str(tmp_path)), default_voice="one")
+    listed = [asyncio.run(voices.names(engine.model)) for engine in engines]
+    assert [list(names) for names in listed] == [["one", "default"], ["other"]]
 
 
 def test_the_request_chooses(both: Running, three: ThirdEngine) -> None:

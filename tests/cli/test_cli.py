@@ -17,6 +17,7 @@ import torch
 
 from cosyserve.audio import AudioFormat, decode, encode
 from cosyserve.cli import main
+from tests.published import linked
 
 NOISE = np.random.default_rng(0).standard_normal(3 * 24_000).astype(np.float32) * 0.1
 
@@ -156,13 +157,13 @@ def test_speakers_of_the_original_are_imported(home: Path, cosyserve: Command) -
     assert cosyserve("voice", "list").stdout.decode().split() == ["001", "中文女"]
 
 
+FAMILIES = pytest.mark.parametrize("family", ["cosyvoice2_folder", "cosyvoice3_folder"])
+
+
 @pytest.fixture
-def speakers(home: Path, cosyvoice2_folder: Path) -> Path:
+def speakers(home: Path, family: str, request: pytest.FixtureRequest) -> Path:
     """A published folder with a spk2info.pt of two speakers."""
-    folder = home / "CosyVoice2"
-    folder.mkdir()
-    for file in cosyvoice2_folder.iterdir():
-        (folder / file.name).symlink_to(file)
+    folder = linked(request.getfixturevalue(family), home / "published")
     speaker = {
         "prompt_text": "hello",
         "speech_token": torch.arange(10, dtype=torch.int32)[None],
@@ -179,6 +180,7 @@ def spoken(cosyserve: Command, *options: str) -> bytes:
     return cosyserve("say", "hello", "-o", "-", "--format", "pcm", *options).stdout
 
 
+@FAMILIES
 def test_speakers_beside_the_weights_are_voices(cosyserve: Command, speakers: Path) -> None:
     model = ("--model", str(speakers))
     first, other = (spoken(cosyserve, *model, "--voice", name) for name in ("001", "xiaohe"))
@@ -196,10 +198,11 @@ def test_speakers_beside_the_weights_are_voices(cosyserve: Command, speakers: Pa
     assert "spk2info.pt: " in cosyserve("doctor", *model, status=1).stdout.decode()
 
 
+@FAMILIES
 def test_nobodys_voice_is_never_heard(
-    home: Path, cosyserve: Command, cosyvoice2_folder: Path
+    home: Path, cosyserve: Command, family: str, request: pytest.FixtureRequest
 ) -> None:
-    model = ("--model", str(cosyvoice2_folder))
+    model = ("--model", str(request.getfixturevalue(family)))
     assert "no voice of its own" in cosyserve("say", "hello", *model, status=2).stderr
     assert not (home / "out.wav").exists()
     run = cosyserve("say", "hello", *model, "--voice", "me.wav", "--voice-text", "hello")

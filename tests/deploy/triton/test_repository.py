@@ -100,13 +100,6 @@ def described(found: object) -> dict[str, tuple[str, str]]:
     }
 
 
-@pytest.fixture(scope="module")
-def native3_folder(tmp_path_factory: pytest.TempPathFactory, cosyvoice3_folder: Path) -> Path:
-    out = tmp_path_factory.mktemp("cosyvoice3") / "native"
-    prepare([str(cosyvoice3_folder)], out, None, progress=False)
-    return out
-
-
 @pytest.mark.parametrize("kind", ["unet", "dit", "cosyvoice3"])
 def test_the_originals_tensors_are_all_there(
     tmp_path: Path, kind: str, dit_folder: Path, native3_folder: Path
@@ -162,14 +155,19 @@ def engine(folder: Path) -> Path:
     return folder / "engine"
 
 
-def test_tensorrt_llm_gets_all_of_its_configuration(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["cosyvoice2", "cosyvoice3"])
+def test_tensorrt_llm_gets_all_of_its_configuration(
+    tmp_path: Path, family: str, native3_folder: Path
+) -> None:
     models = rendered(
         tmp_path,
         "triton_backend=tensorrtllm",
         f"engine_dir={engine(tmp_path)}",
         "max_tokens_in_paged_kv_cache=2560",
         "max_attention_window_size=2560",
+        model=str(native3_folder) if family == "cosyvoice3" else "test",
     )
+    assert models[family].parameters["triton_backend"].string_value == "tensorrtllm"
     model = models["tensorrt_llm"]
     values = {key: value.string_value for key, value in model.parameters.items()}
     assert model.backend == "tensorrtllm"
@@ -188,6 +186,10 @@ def test_tensorrt_llm_gets_all_of_its_configuration(tmp_path: Path) -> None:
     )
     assert not (tmp_path / "repository" / "tensorrt_llm" / "1" / "model.py").exists()
     assert check(tmp_path / "repository") == []
+    replaced('"embedding_bias"', '"bias"', "tensorrt_llm")(tmp_path / "repository")
+    complaints = check(tmp_path / "repository")
+    assert len(complaints) == (family == "cosyvoice3"), "only its requests have one"
+    assert all("tensor 'embedding_bias' is missing" in one for one in complaints)
 
 
 def test_an_llm_server_takes_the_place_of_the_lm(tmp_path: Path) -> None:
@@ -211,11 +213,6 @@ def test_what_can_not_be_rendered_leaves_nothing(tmp_path: Path, cosyvoice2_fold
     (tmp_path / "repository").mkdir()
     with pytest.raises(InputError, match="exists already"):
         render(TritonSettings(model_dir="test"), tmp_path / "repository")
-
-
-def test_no_engine_draws_for_cosyvoice3(tmp_path: Path, native3_folder: Path) -> None:
-    with pytest.raises(InputError, match="trtllm-serve and set llm_url"):
-        rendered(tmp_path, "triton_backend=tensorrtllm", "engine_dir=/e", model=str(native3_folder))
 
 
 def replaced(old: str, new: str, model: str = "token2wav") -> Callable[[Path], None]:

@@ -148,6 +148,8 @@ class TritonLM:
             inputs["end_id"] = inputs["pad_id"] = np.array([self._vocabulary.end], np.int32)
             # as later versions of the backend call them
             inputs |= {"min_tokens": inputs["min_length"], "seed": inputs["random_seed"]}
+            if self._vocabulary.bias is not None:
+                inputs["embedding_bias"] = self._vocabulary.bias
         return {name: array[None] for name, array in inputs.items()}
 
 

@@ -48,8 +48,8 @@ TIERS = {
         "triton/",
         "deploy/triton/test_here.py",
         "deploy/stages/test_for_real.py",
-        "bench/test_triton.py",
-        "bench/test_triton_sweep.py",
+        "bench/triton/test_client.py",
+        "bench/triton/test_sweep.py",
     ),
     "gpu": ("engine/compute/test_cuda.py", "models/test_cuda.py"),
     "kernels": (
@@ -95,7 +95,7 @@ TIERS = {
         "ray/test_links.py",
         "test_server.py",
         "text/test_number_process.py",
-        "voices/test_redis.py",
+        "voices/shelves/test_redis.py",
     ),
 }
 

@@ -31,7 +31,7 @@ from cosyserve.models.config import (
 )
 from cosyserve.models.encoders.campplus import CamPlus
 from cosyserve.models.encoders.s3 import S3Tokenizer
-from cosyserve.text.tokenizer import SPECIAL_TOKENS
+from cosyserve.text.tokens.tokenizer import SPECIAL_TOKENS
 from tests.checkpoints.onnx.onnx_export import export_campplus, export_s3, randomised
 from tests.golden.fill import fill
 from tests.golden.weights import filled

@@ -44,7 +44,7 @@ from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.gateway.websocket import connection
 from cosyserve.version import __version__
-from cosyserve.voices.learned import LearnedVoices
+from cosyserve.voices.memory.learned import LearnedVoices
 from cosyserve.voices.store import VoiceStore
 
 if TYPE_CHECKING:

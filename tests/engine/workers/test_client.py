@@ -50,8 +50,8 @@ from cosyserve.errors import (
     VoiceError,
     WorkerError,
 )
-from cosyserve.voices import mirror
-from cosyserve.voices.mirror import voice_bytes
+from cosyserve.voices.memory import mirror
+from cosyserve.voices.memory.mirror import voice_bytes
 from cosyserve.voices.shipped import describe
 from tests.engine.mocks import VOICE
 from tests.waiting import PATIENCE, START_PATIENCE, until

@@ -19,7 +19,7 @@ from cosyserve.text import END_OF_PROMPT, ArrivingTokens, TextTokenizer, segment
 from cosyserve.text.arriving.gate import ReadinessGate
 from cosyserve.text.numbers import Reader, read_numbers
 from cosyserve.text.pronunciation.lexicon import lexicon
-from cosyserve.text.tokenizer import check_unicode
+from cosyserve.text.tokens.tokenizer import check_unicode
 
 SEGMENT_SEEDS = 0x9E3779B9
 RETRY_SEEDS = 0x5851F42D4C957F2D

@@ -29,8 +29,8 @@ from cosyserve.triton.client import TritonClient
 from cosyserve.triton.models.base import Array, Outputs
 from cosyserve.triton.models.errors import check
 from cosyserve.triton.vocabulary import TritonVocabulary
-from cosyserve.voices.lru import IDLE_SECONDS, ByteLRU
-from cosyserve.voices.mirror import voice_bytes, voice_key
+from cosyserve.voices.memory.lru import IDLE_SECONDS, ByteLRU
+from cosyserve.voices.memory.mirror import voice_bytes, voice_key
 
 LM = "tensorrt_llm"
 SEND_SECONDS = 0.005  # first audio takes so long to its listener: an LM that resumes delays it

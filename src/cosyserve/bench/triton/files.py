@@ -11,10 +11,10 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from cosyserve.bench.report import BenchOptions, Report
+from cosyserve.bench.report.report import BenchOptions, Report
 from cosyserve.bench.run import run_bench
 from cosyserve.bench.statistics import distribution, variance
-from cosyserve.bench.triton import TritonEndpoint
+from cosyserve.bench.triton.client import TritonEndpoint
 from cosyserve.errors import InputError
 
 STAGES = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cosyserve.bench.report import Report
+from cosyserve.bench.report.report import Report
 from cosyserve.bench.sample import Sample
 from cosyserve.errors import InputError
 

@@ -14,7 +14,7 @@ from cosyserve.bench.figures import Figures
 from cosyserve.bench.items import Source
 from cosyserve.bench.load import Load
 from cosyserve.bench.sample import Sample
-from cosyserve.bench.triton import TritonEndpoint
+from cosyserve.bench.triton.client import TritonEndpoint
 from cosyserve.errors import InputError
 
 

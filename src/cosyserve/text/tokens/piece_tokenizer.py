@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from cosyserve.text.tokenizer import TextTokenizer
+from cosyserve.text.tokens.tokenizer import TextTokenizer
 
 
 class PieceTokenizer:

@@ -15,10 +15,10 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from cosyserve.errors import CheckpointError, InputError
-from cosyserve.text.byte_level import BYTE_NAMES, merge_borders, to_bytes
 from cosyserve.text.pronouncer import PAUSES, Pronouncer
 from cosyserve.text.pronunciation.phonemes import ARPABET, alphabets_of
-from cosyserve.text.special import COSYVOICE3_TOKENS, SPECIAL_TOKENS
+from cosyserve.text.tokens.byte_level import BYTE_NAMES, merge_borders, to_bytes
+from cosyserve.text.tokens.special import COSYVOICE3_TOKENS, SPECIAL_TOKENS
 
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cosyserve.errors import InputError, MissingVoiceError, StoreError, VoiceError
 from cosyserve.voices import store
 from cosyserve.voices.file import MAX_BYTES, to_bytes
-from cosyserve.voices.redis import PREFIX
+from cosyserve.voices.shelves.redis import PREFIX
 from cosyserve.voices.store import open_store
 from tests.redis_server import RedisServer, redis_running
 from tests.voices.test_file import PRESET, VOICE

@@ -17,11 +17,11 @@ from rich.table import Table
 from cosyserve.bench.figures import Figures, figures
 from cosyserve.bench.items import Item, Source, read_items, repeated
 from cosyserve.bench.load import ClosedLoop
+from cosyserve.bench.report.table import NOTHING, number
 from cosyserve.bench.run import progress_bar
 from cosyserve.bench.sample import Sample
 from cosyserve.bench.statistics import Distribution
-from cosyserve.bench.table import NOTHING, number
-from cosyserve.bench.triton import TritonEndpoint, TritonSpeechClient
+from cosyserve.bench.triton.client import TritonEndpoint, TritonSpeechClient
 from cosyserve.errors import InputError
 
 

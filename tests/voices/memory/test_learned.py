@@ -11,8 +11,8 @@ import pytest
 
 from cosyserve.contracts import Voice
 from cosyserve.errors import VoiceError
-from cosyserve.voices import learned
-from cosyserve.voices.learned import LearnedVoices, voice_size
+from cosyserve.voices.memory import learned
+from cosyserve.voices.memory.learned import LearnedVoices, voice_size
 from tests.waiting import PATIENCE, until
 
 PRESET = Voice(

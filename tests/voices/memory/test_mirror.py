@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.voices import mirror
-from cosyserve.voices.mirror import ReceivedVoices, SentVoices, voice_bytes, voice_key
+from cosyserve.voices.memory import mirror
+from cosyserve.voices.memory.mirror import ReceivedVoices, SentVoices, voice_bytes, voice_key
 from tests.voices.test_file import PRESET
 
 VOICES = [replace(PRESET, name=name) for name in "abcd"]

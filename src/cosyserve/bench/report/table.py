@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cosyserve.bench.figures import Figures
-from cosyserve.bench.report import Report
+from cosyserve.bench.report.report import Report
 from cosyserve.bench.statistics import Distribution
 
 NOTHING = "–"

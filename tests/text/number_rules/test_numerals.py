@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.text.numerals import NumOutOfRangeError, in_words, spell_digits
+from cosyserve.text.number_rules.numerals import NumOutOfRangeError, in_words, spell_digits
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from cosyserve.audio import AudioFormat, decode, encode
 from cosyserve.bench.client import NoServerError
 from cosyserve.bench.items import Item, Reference, Single
 from cosyserve.bench.load import ClosedLoop
-from cosyserve.bench.report import BenchOptions, Report, write_report
+from cosyserve.bench.report.report import BenchOptions, Report, write_report
 from cosyserve.bench.run import run_bench, speak_once
 from cosyserve.bench.sample import Sample
-from cosyserve.bench.triton import TritonEndpoint
+from cosyserve.bench.triton.client import TritonEndpoint
 from cosyserve.errors import CosyError, InputError
 from tests.triton.scripted import OFFLINE, STREAMING, Scripted, script
 

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from cosyserve.bench.client import NoServerError
 from cosyserve.bench.items import Manifest, Single
-from cosyserve.bench.triton import TritonEndpoint
-from cosyserve.bench.triton_sweep import Sweep, run_sweep, sweep_table, write_sweep
+from cosyserve.bench.triton.client import TritonEndpoint
+from cosyserve.bench.triton.sweep import Sweep, run_sweep, sweep_table, write_sweep
 from cosyserve.errors import InputError
 from tests.triton.scripted import STREAMING, Scripted, script
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from cosyserve.contracts import Voice
 from cosyserve.errors import VoiceError
 from cosyserve.voices import file as voice_file
-from cosyserve.voices.lru import IDLE_SECONDS, ByteLRU
+from cosyserve.voices.memory.lru import IDLE_SECONDS, ByteLRU
 
 
 def voice_key(voice: Voice) -> str:

@@ -16,10 +16,16 @@ from cosyserve.bench.figures import figures
 from cosyserve.bench.items import HubDataset, Manifest, Sentences, Source
 from cosyserve.bench.load import ClosedLoop, Load, OpenLoop
 from cosyserve.bench.playback import Arrival
-from cosyserve.bench.plot import write_plot
-from cosyserve.bench.report import BenchOptions, Report, read_baseline, this_host, write_report
+from cosyserve.bench.report.plot import write_plot
+from cosyserve.bench.report.report import (
+    BenchOptions,
+    Report,
+    read_baseline,
+    this_host,
+    write_report,
+)
+from cosyserve.bench.report.table import baseline_table, main_figures, ratios, run_table
 from cosyserve.bench.sample import Failure, Sample
-from cosyserve.bench.table import baseline_table, main_figures, ratios, run_table
 from cosyserve.errors import InputError
 from cosyserve.version import __version__
 

@@ -7,7 +7,7 @@ import weakref
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.voices.lru import ByteLRU
+from cosyserve.voices.memory.lru import ByteLRU
 from tests.waiting import wait_until
 
 

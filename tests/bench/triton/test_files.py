@@ -13,10 +13,10 @@ from cosyserve.bench.figures import figures
 from cosyserve.bench.items import Single
 from cosyserve.bench.load import ClosedLoop
 from cosyserve.bench.playback import Arrival
-from cosyserve.bench.report import BenchOptions, Report, this_host
+from cosyserve.bench.report.report import BenchOptions, Report, this_host
 from cosyserve.bench.sample import Failure, Sample
-from cosyserve.bench.triton import TritonEndpoint
-from cosyserve.bench.triton_files import write_triton_files
+from cosyserve.bench.triton.client import TritonEndpoint
+from cosyserve.bench.triton.files import write_triton_files
 from cosyserve.errors import InputError
 
 SAMPLES = (

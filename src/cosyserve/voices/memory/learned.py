@@ -11,7 +11,7 @@ import numpy as np
 
 from cosyserve.contracts import Voice
 from cosyserve.errors import ConsentError
-from cosyserve.voices.lru import IDLE_SECONDS, ByteLRU
+from cosyserve.voices.memory.lru import IDLE_SECONDS, ByteLRU
 
 
 @dataclass(eq=False)

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cosyserve.text import SPECIAL_TOKENS, TextTokenizer
-from cosyserve.text.piece_tokenizer import PieceTokenizer
+from cosyserve.text.tokens.piece_tokenizer import PieceTokenizer
 
 WORDS = st.sampled_from(
     ["你好", "删除", "，请", "世界", " hello", "it's", "don't", "   ", "\n", "3.14", "é", "e\u0301",

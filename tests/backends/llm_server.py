@@ -18,6 +18,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from tests.waiting import wait_until
 
+SPOKEN = "<|s_1|><|s_22|><|s_333|>"
 Text = AsyncIterator[str]
 Speaker = Callable[[dict[str, Any]], Text]
 

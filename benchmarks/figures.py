@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from cosyserve.bench.report import this_host
+from cosyserve.bench.report.report import this_host
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,12 @@ from xdist.scheduler import LoadFileScheduling
 
 from cosyserve.checkpoints.load import load_folder, load_model
 from cosyserve.checkpoints.model import Model
+from cosyserve.checkpoints.prepare import prepare
 from cosyserve.checkpoints.published import read
 from cosyserve.checkpoints.published.lm_forms import write_lm
 from cosyserve.contracts import Recording, Voice
 from cosyserve.voices.enroll import enroll
+from cosyserve.voices.file import save_voice
 from tests import proven, published
 from tests.triton.scripted import Scripted, scripted
 
@@ -46,8 +48,8 @@ TIERS = {
         "triton/",
         "deploy/triton/test_here.py",
         "deploy/stages/test_for_real.py",
-        "bench/test_triton.py",
-        "bench/test_triton_sweep.py",
+        "bench/triton/test_client.py",
+        "bench/triton/test_sweep.py",
     ),
     "gpu": ("engine/compute/test_cuda.py", "models/test_cuda.py"),
     "kernels": (
@@ -93,7 +95,7 @@ TIERS = {
         "ray/test_links.py",
         "test_server.py",
         "text/test_number_process.py",
-        "voices/test_redis.py",
+        "voices/shelves/test_redis.py",
     ),
 }
 
@@ -151,11 +153,15 @@ def model() -> Model:
     return load_model("test", device="cpu")
 
 
+def noise() -> Recording:
+    """87 tokens long."""
+    samples = np.random.default_rng(0).standard_normal(87 * 960).astype(np.float32)
+    return Recording(0.1 * samples, 24_000, "A few words.", name="noise")
+
+
 @pytest.fixture(scope="session")
 def voice(model: Model) -> Voice:
-    """Learned from 87 tokens of noise."""
-    noise = np.random.default_rng(0).standard_normal(87 * 960).astype(np.float32)
-    return enroll(model, Recording(0.1 * noise, 24_000, "A few words.", name="noise"))
+    return enroll(model, noise())
 
 
 @pytest.fixture(scope="session", params=["test", "cosyvoice3"])
@@ -172,8 +178,7 @@ def either_model(request: pytest.FixtureRequest) -> Model:
 @pytest.fixture(scope="session")
 def either_voice(either_model: Model) -> Voice:
     """The voice of `either_model`: the recording is that of `voice`."""
-    noise = np.random.default_rng(0).standard_normal(87 * 960).astype(np.float32)
-    return enroll(either_model, Recording(0.1 * noise, 24_000, "A few words.", name="noise"))
+    return enroll(either_model, noise())
 
 
 @pytest.fixture(scope="session")
@@ -188,6 +193,20 @@ def cosyvoice3_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("published") / "cosyvoice3"
     published.write_cosyvoice3(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def native3_folder(tmp_path_factory: pytest.TempPathFactory, cosyvoice3_folder: Path) -> Path:
+    """What `cosyserve prepare` makes of a CosyVoice3 folder, with a voice."""
+    folder = tmp_path_factory.mktemp("native")
+    file = folder / "default.safetensors"
+    save_voice(enroll(load_folder(cosyvoice3_folder), noise()), file)
+    prepare(
+        *([str(cosyvoice3_folder)], folder / "cosyvoice3", None),
+        progress=False,
+        with_voices=lambda parts: replace(parts, voices=(file,)),
+    )
+    return folder / "cosyvoice3"
 
 
 @pytest.fixture(scope="session")

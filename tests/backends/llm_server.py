@@ -18,6 +18,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from tests.waiting import wait_until
 
+SPOKEN = "<|s_1|><|s_22|><|s_333|>"
 Text = AsyncIterator[str]
 Speaker = Callable[[dict[str, Any]], Text]
 
@@ -102,7 +103,7 @@ def dies_after(*pieces: str) -> Speaker:
 
 async def never_ends(body: dict[str, Any]) -> Text:
     while True:
-        yield "<|s_1|>"
+        yield "<|s_7|>"  # no silence, of which little is heard
         await asyncio.sleep(0.001)
 
 

@@ -20,7 +20,7 @@ from cosyserve.audio import AudioFormat, decode, encode
 from cosyserve.bench.client import Endpoint, NoServerError
 from cosyserve.bench.items import Manifest, Sentences, Source
 from cosyserve.bench.load import ClosedLoop, Load, OpenLoop, poisson_times
-from cosyserve.bench.report import BenchOptions, Report
+from cosyserve.bench.report.report import BenchOptions, Report
 from cosyserve.bench.run import run_bench
 from cosyserve.errors import InputError
 from tests.bench.scripted_server import Piece, Script, ScriptedServer

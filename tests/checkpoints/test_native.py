@@ -72,7 +72,9 @@ def test_small_weights_and_a_pronouncer(parts: Parts, tmp_path: Path) -> None:
         assert torch.allclose(actual.states["lm"][key].float(), value.float(), atol=0.05)
 
 
-@pytest.mark.parametrize("folder_of", ["cosyvoice2_folder", "hugging_face_lm_folder"])
+@pytest.mark.parametrize(
+    "folder_of", ["cosyvoice2_folder", "cosyvoice3_folder", "hugging_face_lm_folder"]
+)
 def test_published_folders_become_native(
     folder_of: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

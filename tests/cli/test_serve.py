@@ -1,10 +1,9 @@
-"""`cosyserve serve` as a whole: gateway, worker process and model."""
+"""`cosyserve serve` as a whole, gateway and worker process: many at once, deaths, leaving."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -14,11 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import numpy as np
-import openai
 import pytest
 
-from cosyserve.audio import AudioFormat, decode, encode
 from tests.gateway.talking import talking
 from tests.serving import served
 from tests.waiting import PATIENCE, START_PATIENCE, wait_until
@@ -30,11 +26,6 @@ TEXT = "The quick brown fox jumps over the lazy dog."
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
     with served(tmp_path_factory.mktemp("home")) as (url, process):
         yield url, process.pid
-
-
-@pytest.fixture
-def client(server: tuple[str, int]) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server[0]}/v1", api_key="none", max_retries=0)
 
 
 def speech(url: str, **fields: object) -> httpx.Response:
@@ -54,36 +45,6 @@ def workers(pid: int) -> list[int]:
 
 def wait_until_ready(url: str) -> None:
     wait_until(lambda: httpx.get(f"{url}/ready").status_code == 200, seconds=START_PATIENCE)
-
-
-def test_the_openai_client_hears_speech(client: openai.OpenAI) -> None:
-    whole = client.audio.speech.create(
-        model="tts-1", voice="alloy", input=TEXT, response_format="wav"
-    ).content
-    assert decode(whole).rate == 24_000
-    parts = []
-    with client.audio.speech.with_streaming_response.create(
-        model="tts-1", voice="default", input=TEXT * 2, response_format="pcm"
-    ) as response:
-        parts += list(response.iter_bytes())
-    assert len(parts) > 1
-    assert sum(map(len, parts)) % 960 == 0
-
-
-def test_the_same_seed_is_the_same_speech(server: tuple[str, int]) -> None:
-    first, again, other = (speech(server[0], seed=seed).content for seed in (3, 3, 4))
-    assert first == again != other
-
-
-def test_a_voice_is_uploaded_used_and_removed(server: tuple[str, int]) -> None:
-    noise = np.random.default_rng(0).standard_normal(2 * 24_000).astype(np.float32) * 0.1
-    file = {"file": ("me.flac", encode(noise, AudioFormat.FLAC))}
-    form = {"name": "anna", "consent": "Anna, by mail", "text": "Words."}
-    voices = f"{server[0]}/v1/audio/voices"
-    assert httpx.post(voices, data=form, files=file, timeout=60).status_code == 201
-    assert speech(server[0], voice="anna").status_code == 200
-    assert httpx.delete(f"{voices}/anna").status_code == 200
-    assert speech(server[0], voice="anna").status_code == 404
 
 
 def test_many_at_once_are_all_served_or_told_to_wait(server: tuple[str, int]) -> None:
@@ -115,29 +76,6 @@ def test_a_worker_that_is_killed_comes_back(server: tuple[str, int]) -> None:
     wait_until_ready(url)
     assert speech(url).status_code == 200
     assert len(workers(pid)) == 1
-
-
-def test_text_in_pieces_sounds_the_same_however_it_is_cut(server: tuple[str, int]) -> None:
-    with talking(server[0]) as talk:
-        at_once, words, letters = (
-            talk.say(*pieces, model="test", seed=3)
-            for pieces in ([TEXT], re.findall(r"\S+\s*", TEXT), TEXT)
-        )
-    assert len(at_once.frames) > 1
-    assert at_once.audio == words.audio == letters.audio
-    assert at_once.last["usage"] == letters.last["usage"]
-    assert at_once.last["usage"]["input_tokens"] > 5
-
-
-def test_audio_comes_before_the_text_is_over(server: tuple[str, int]) -> None:
-    with talking(server[0]) as talk:
-        talk.start()
-        talk.hear("started")
-        talk.text(TEXT * 3)
-        assert isinstance(talk.socket.recv(timeout=20), bytes)
-        talk.text(TEXT)
-        talk.send("end")
-        assert talk.hear().last["type"] == "done"
 
 
 def test_whoever_leaves_the_websocket_leaves_nothing_behind(server: tuple[str, int]) -> None:

@@ -9,9 +9,7 @@ import pytest
 
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.audio.watermark import Watermark, WatermarkStream
-from tests.cli.test_cli import NOISE, Command, cosyserve, home
-
-__all__ = ["cosyserve", "home"]  # fixtures
+from tests.cli.commands import NOISE, Command
 
 KEY = "the key of this server"
 

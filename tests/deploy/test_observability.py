@@ -51,7 +51,7 @@ def known() -> dict[str, dict[str, set[str]]]:
         def stats(self) -> EngineStats:
             return EngineStats(True, 0, 0, slots=8, gpu_memory={"cuda:0": 1})
 
-    metrics = Metrics(Engine())
+    metrics = Metrics([Engine()])
     spoken = Record("id", "POST", "/", status=200, first_audio=0.1, audio_seconds=2.0)
     spoken.speaking_seconds, spoken.timeline = 1.0, Timeline(0.0, 0.0, 0.1, 0.2, 0.3)
     metrics.observe(spoken, "/", 1.0)

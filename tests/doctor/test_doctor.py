@@ -130,9 +130,10 @@ def test_engines_of_another_library_or_gpu(tmp_path: Path) -> None:
     assert (other.good, other.advice) == (False, troubles.OTHER_GPU.fix)
 
 
-def test_the_first_audio_now(tmp_path: Path) -> None:
-    finding = first_audio("test", "cpu")
-    assert re.fullmatch(r"after \d+ ms", finding.detail)
+def test_the_first_audio_now(tmp_path: Path, native3_folder: Path) -> None:
+    for model in ("test", str(native3_folder)):
+        finding = first_audio(model, "cpu")
+        assert re.fullmatch(r"after \d+ ms", finding.detail), finding.advice
     broken = first_audio(str(tmp_path), "cpu")
     assert broken.good is False
     assert str(tmp_path) in broken.advice

@@ -16,13 +16,14 @@ from cosyserve.contracts import AudioChunk, Mode, Recording, Sampling, SpeechReq
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.compute.graphs import padded_flow, vocoder
 from cosyserve.engine.compute.token2wav import Token2Wav
-from cosyserve.engine.scheduling.lm_requests import Prompt, lm_tasks, prompt
+from cosyserve.engine.scheduling.lm_requests import Prompt, arriving_tokens, lm_tasks, prompt
 from cosyserve.engine.speak import speak
 from cosyserve.errors import VoiceError
 from cosyserve.models.config import LMConfig
 from cosyserve.models.lm.bistream import Bistream
 from cosyserve.text.numbers import read_numbers
 from cosyserve.voices.enroll import enroll
+from tests.decibels import decibels
 
 TEXT = "Speech tokens become frames, and frames become samples."
 PREFIX = "You are a helpful assistant.<|endofprompt|>"
@@ -43,8 +44,7 @@ def speaker(cosyvoice3: Model) -> Voice:
 def led(model: Model, request: SpeechRequest) -> tuple[Prompt, list[str]]:
     """The prompt of a request, and its text ids as text."""
     config, tokenizer = model.need_text_side()
-    assert isinstance(request.text, str)
-    found = prompt(request, config, tokenizer, request.text, read_numbers)
+    found = prompt(request, config, tokenizer, "", read_numbers)
     return found, [tokenizer.decode(ids, skip_special=False) for ids in found[:2]]
 
 
@@ -86,22 +86,40 @@ def test_every_prompt_has_its_prefix_once(
     assert found.speech == (speaker.speech_tokens.tolist() if mode is Mode.ZERO_SHOT else [])
 
 
-def test_a_text_may_bring_its_prefix(cosyvoice3: Model, speaker: Voice) -> None:
-    request = SpeechRequest(f"{PREFIX}{TEXT}", speaker, Mode.CROSS_LINGUAL)
-    assert led(cosyvoice3, request)[1] == ["", ""]
-    config, tokenizer = cosyvoice3.config, cosyvoice3.text_tokenizer
+def asked(model: Model, request: SpeechRequest) -> list[str]:
+    """What the LM reads for each segment of a text."""
+    config, tokenizer = model.config, model.text_tokenizer
     assert tokenizer
-    (task,) = lm_tasks(config, tokenizer, request, str(request.text), read_numbers)
-    assert tokenizer.decode(task.request.text, skip_special=False) == f"{PREFIX}{TEXT}"
+    tasks = lm_tasks(config, tokenizer, request, str(request.text), read_numbers)
+    return [tokenizer.decode(task.request.text, skip_special=False) for task in tasks]
+
+
+@pytest.mark.parametrize("mode", [Mode.CROSS_LINGUAL, Mode.ZERO_SHOT])
+def test_a_text_may_bring_its_prefix(cosyvoice3: Model, speaker: Voice, mode: Mode) -> None:
+    """It then leads every segment, and the text is read as any other."""
+    own = "You are a calm assistant.<|endofprompt|>"
+    voice = replace(speaker, prompt_text=f"{PREFIX}A few words.")
+    lead = own if mode is Mode.CROSS_LINGUAL else f"{own}A few words."
+    first, *others = asked(cosyvoice3, SpeechRequest(f"{own}I have 2. {TEXT * 8}", voice, mode))
+    assert first.startswith(f"{lead}I have two.")
+    assert others
+    for part in others:
+        assert part.startswith(lead)
+        assert part.count("<|endofprompt|>") == 1
 
 
 def test_stresses_stay_digits(cosyvoice3: Model, speaker: Voice) -> None:
-    request = SpeechRequest("I [R][EH1][D] 2 books.", speaker)
-    config, tokenizer = cosyvoice3.config, cosyvoice3.text_tokenizer
-    assert tokenizer
-    (task,) = lm_tasks(config, tokenizer, request, str(request.text), read_numbers)
-    said = tokenizer.decode(task.request.text, skip_special=False)
-    assert said.endswith("I [R][EH1][D] two books.")
+    text = "I [R][EH1][D] 2 books [j][ǐ]."
+    (said,) = asked(cosyvoice3, SpeechRequest(text, speaker))
+    assert said.endswith("I [R][EH1][D] two books [j][ǐ].")
+
+
+def test_sounds_that_arrive_in_pieces_are_one_token_each(cosyvoice3: Model, speaker: Voice) -> None:
+    text = "I [R][EH1][D] 2 books [j][ǐ]."
+    tokenizer = cosyvoice3.need_text_side()[1]
+    tokens = arriving_tokens(SpeechRequest(iter(()), speaker), tokenizer)
+    ids = [id_ for letter in text for id_ in tokens.push(letter)] + tokens.flush()
+    assert ids == tokenizer.encode("I [R][EH1][D] two books [j][ǐ].")
 
 
 def samples(found: list[AudioChunk]) -> np.ndarray:
@@ -122,8 +140,7 @@ def test_streamed_speech_is_whole_speech(cosyvoice3: Model, speaker: Voice) -> N
     streamed = np.concatenate([*parts, part])
     assert len(parts[0]) == 480 * (2 * 15 - 5)
     assert len(streamed) == len(whole) == 960 * 120
-    error = np.square(streamed - whole).mean() / np.square(whole).mean()
-    assert 10 * np.log10(error) < -60, "random weights turn float32's last digits into phases"
+    assert decibels(streamed, whole) < -60
 
 
 def test_padded_shapes_and_company_change_nothing(
@@ -143,9 +160,7 @@ def test_padded_shapes_and_company_change_nothing(
     both = together.advance(states, tokens, [False, True])
     for state, row, last, (samples, _) in zip(states, tokens, (False, True), both, strict=True):
         ((wanted, _),) = alone.advance([state], [row], [last])
-        assert len(samples) == len(wanted)
-        error = np.square(samples - wanted).mean() / np.square(wanted).mean()
-        assert 10 * np.log10(error + 1e-20) < -60
+        assert decibels(samples, wanted) < -60
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from websockets.sync.client import connect
 
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.contracts import ModelInfo, Recording, Voice
-from cosyserve.errors import InputError
+from cosyserve.errors import InputError, OverloadError
 from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
+from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.voices.file import to_bytes
+from cosyserve.voices.store import open_store
 from tests.gateway.serving import Running, serving
 from tests.gateway.sine_engine import SineEngine, sine, voice_of
 
@@ -53,6 +58,26 @@ def test_all_are_listed_and_found(both: Running) -> None:
     assert [model["id"] for model in models] == ["sine", "three"]
     voices = both.http.get("/v1/audio/voices").json()["data"]
     assert [voice["id"] for voice in voices] == ["default", "own"]
+
+
+def test_voices_are_listed_by_model(both: Running) -> None:
+    def listed(model: str) -> list[str]:
+        answer = both.http.get("/v1/audio/voices", params={"model": model}).json()
+        return [voice["id"] for voice in answer["data"]]
+
+    (both.folder / "stored.safetensors").write_bytes(to_bytes(voice_of(25, "Hi.")))
+    assert listed("") == listed("three") == ["default", "own", "stored"]
+    assert listed("sine") == listed("tts-1") == ["default", "stored"]
+    refused = both.http.get("/v1/audio/voices", params={"model": "four"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_not_found")
+    (both.folder / "stored.safetensors").unlink()
+
+
+def test_a_default_that_came_with_one_is_not_the_others(tmp_path: Path) -> None:
+    engines = [SineEngine(voices={name: voice_of(0)}) for name in ("one", "other")]
+    voices = KnownVoices(Models(engines), open_store(str(tmp_path)), default_voice="one")
+    listed = [asyncio.run(voices.names(engine.model)) for engine in engines]
+    assert [list(names) for names in listed] == [["one", "default"], ["other"]]
 
 
 def test_the_request_chooses(both: Running, three: ThirdEngine) -> None:
@@ -143,8 +168,37 @@ def test_ready_is_when_all_are(both: Running, three: ThirdEngine) -> None:
     assert both.http.get("/ready").status_code == 200
     three.ready = False
     assert both.http.get("/ready").status_code == 503
+    assert figures(both)["cosyserve_ready"] == {"sine": 1, "three": 0}
     three.ready = True
-    assert 'model="sine,three"' in both.http.get("/metrics").text
+
+
+def figures(server: Running) -> dict[str, dict[str, float]]:
+    """Metrics by their name and model, all of a name and model together."""
+    server.wait_until_idle()
+    found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for family in text_string_to_metric_families(server.http.get("/metrics").text):
+        for sample in family.samples:
+            model = sample.labels.get("model") or sample.labels["model_name"]
+            found[sample.name][model] += sample.value
+    return found
+
+
+def test_metrics_are_of_the_model_that_speaks(three: ThirdEngine) -> None:
+    with serving(others=[three]) as server:
+        for model in ("sine", "three", "three", "four"):
+            server.say(model=model)
+        three.error = OverloadError("full", 1.0)
+        server.say(model="three")
+        three.error = None
+        metrics = figures(server)
+    for name in ("cosyserve_first_audio_seconds_count", "vllm_omni:audio_ttfp_s_count"):
+        assert metrics[name] == {"sine": 1, "three": 2}
+    assert metrics["cosyserve_audio_seconds_total"] == {"sine": 1.6, "three": 3.2}
+    assert metrics["cosyserve_slots"] == {"sine": 8, "three": 8}
+    assert metrics["cosyserve_stage_seconds_total"] == {"sine": 2, "three": 2}
+    assert metrics["cosyserve_refusals_total"] == {"three": 1, "sine,three": 1}
+    assert metrics["cosyserve_connections"] == {"sine,three": 0}
+    assert metrics["cosyserve_request_seconds_count"] == {"sine": 1, "three": 3, "sine,three": 1}
 
 
 def test_folders_are_names_and_one_name_is_one_model() -> None:

@@ -5,7 +5,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from cosyserve.text import TextTokenizer
-from cosyserve.text.byte_level import BYTE_NAMES
+from cosyserve.text.tokens.byte_level import BYTE_NAMES
 
 QWEN2 = "COSYSERVE_QWEN2_TOKENIZER"  # names a folder outside of the repository
 

@@ -14,6 +14,9 @@ from cosyserve.text.language import Language, detect
         ("Hello, 3 worlds!", Language.ENGLISH),
         ("Ich habe 3 Äpfel", Language.OTHER),
         ("Привет", Language.OTHER),
+        ("I have 2 [j][ǐ].", Language.ENGLISH),
+        ("I have 2 [j][ǐ", Language.ENGLISH),  # it arrives letter by letter
+        ("He is [j][ǐ] für 2", Language.OTHER),
         ("42", Language.ENGLISH),
         ("", Language.ENGLISH),
     ],

@@ -15,8 +15,8 @@ from tokenizers import Tokenizer, models
 from cosyserve.errors import CheckpointError
 from cosyserve.text import Pronouncer, TextTokenizer, pronouncer
 from cosyserve.text.exceptions import Exceptions
-from cosyserve.text.piece_tokenizer import PieceTokenizer
 from cosyserve.text.pronouncer import EXCEPTIONS, LETTERS, SOUNDS_PER_LETTER
+from cosyserve.text.tokens.piece_tokenizer import PieceTokenizer
 
 SOUNDS = ["", "p", "t", "ˈɑ", "i"]
 MARKS = "ptˈɑi ,.!?;:"

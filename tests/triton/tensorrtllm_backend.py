@@ -2,7 +2,7 @@
 engine: what stops that one from loading stops this one, and what fails its requests fails here.
 
 Its tokens follow from the request's seed: number n is (seed + 7 n) mod 6561. There are as many as
-must be, at least 30.
+must be, at least 30. They are CosyVoice3's where a bias leaves those alone.
 """
 
 import json
@@ -19,7 +19,8 @@ BATCHING = ("V1", "v1", "inflight_batching", "inflight_fused_batching")
 OUTPUTS = ("output_ids", "sequence_length")
 # what versions before and after May 2025 read
 NAMES = (("min_length", "min_tokens"), ("random_seed", "seed"))
-SPEECH, END, SHORTEST = 151_663, 151_663 + 6561, 30
+SPEECH, SHORTEST = 151_663, 30
+VOCABULARY = 158_720  # of an engine of CosyVoice3's, as published
 
 
 class TritonPythonModel:
@@ -49,6 +50,7 @@ class TritonPythonModel:
 
     def answers(self, request):
         given = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+        bias = given.pop("embedding_bias", None)
         for name, array in given.items():
             if name != "input_ids" and array.shape != (1,):
                 raise ValueError(f"{name} has shape {array.shape}")
@@ -62,10 +64,17 @@ class TritonPythonModel:
         count = max(SHORTEST, int(given["min_tokens"][0]))
         if count > given["request_output_len"][0]:
             raise ValueError("min_tokens is more than request_output_len")
-        seed = int(given["seed"][0])
-        tokens = [SPEECH + (seed + 7 * number) % 6561 for number in range(count)]
-        for id in [*tokens, int(given["end_id"][0])]:
-            yield [id]
+        seed, end, speech = int(given["seed"][0]), int(given["end_id"][0]), SPEECH
+        if bias is not None:
+            if bias.shape != (1, VOCABULARY):
+                raise ValueError("The embedding bias shape is not as expected")
+            *tokens, last = np.flatnonzero(bias[0] == 0).tolist()
+            if (len(tokens), last) != (6561, end):
+                raise ValueError("the bias lets more be drawn than speech and its end")
+            speech = tokens[0]
+        for number in range(count):
+            yield [speech + (seed + 7 * number) % 6561]
+        yield [end]
 
     def outputs(self, request, ids):
         for name in OUTPUTS:

@@ -12,7 +12,6 @@ import pytest
 from cosyserve.audio import whisper_log_mel
 from cosyserve.checkpoints.load import load_folder
 from cosyserve.checkpoints.model import Model
-from cosyserve.checkpoints.prepare import prepare
 from cosyserve.contracts import Floats, Mode, Recording, SpeechRequest, Voice
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.speak import speak
@@ -22,6 +21,7 @@ from cosyserve.triton.client import TritonClient
 from cosyserve.triton.engine import TritonEngine
 from cosyserve.triton.tensors import Array
 from cosyserve.voices.enroll import enroll
+from tests.decibels import decibels
 from tests.triton.asking import asking, comes_to_rest
 from tests.triton.server import Served, serving
 
@@ -30,15 +30,8 @@ LIMITS = {"first_seconds": 60.0, "between_seconds": 60.0}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, cosyvoice3_folder: Path) -> Path:
-    out = tmp_path_factory.mktemp("cosyvoice3") / "model"
-    prepare([str(cosyvoice3_folder)], out, None, progress=False)
-    return out
-
-
-@pytest.fixture(scope="module")
-def cosyvoice3(folder: Path) -> Model:
-    return load_folder(folder)
+def cosyvoice3(native3_folder: Path) -> Model:
+    return load_folder(native3_folder)
 
 
 @pytest.fixture(scope="module")
@@ -47,20 +40,13 @@ def speaker(cosyvoice3: Model, recording: Floats) -> Voice:
 
 
 @pytest.fixture(scope="module")
-def served3(folder: Path) -> Iterator[Served]:
-    with serving(folder.parent, str(folder)) as server:
+def served3(tmp_path_factory: pytest.TempPathFactory, native3_folder: Path) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("served3"), str(native3_folder)) as server:
         yield server
 
 
 def in_process(model: Model, request: SpeechRequest) -> Floats:
     return np.concatenate([chunk.samples for chunk in speak(model, request)])
-
-
-def decibels(found: Floats, expected: Floats) -> float:
-    """Of what differs: random weights turn float32's last digits into phases."""
-    assert len(found) == len(expected)
-    error = np.square(found - expected).mean() / np.square(expected).mean()
-    return float(10 * np.log10(error + 1e-20))
 
 
 def test_a_stream_is_the_engines(served3: Served, cosyvoice3: Model, recording: Floats) -> None:

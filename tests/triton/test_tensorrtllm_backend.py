@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import SAMPLES_PER_TOKEN, Floats, SpeechRequest, Voice
 from cosyserve.deploy.triton.check import check
 from cosyserve.deploy.triton.repository import render
@@ -50,19 +51,21 @@ def backends(place: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def triton(place: Path) -> Iterator[Served]:
-    with serving(place / "served", "test", *knobs(place), options=[backends(place)]) as server:
+def triton(place: Path, either_model: Model, native3_folder: Path) -> Iterator[Served]:
+    family = either_model.config.family
+    model = str(native3_folder) if family == "cosyvoice3" else "test"
+    with serving(place / family, model, *knobs(place), options=[backends(place)]) as server:
         yield server
 
 
-def test_its_tokens_are_spoken(triton: Served, voice: Voice) -> None:
+def test_its_tokens_are_spoken(triton: Served, either_voice: Voice) -> None:
     async def say(seeds: list[int]) -> list[Floats]:
         engine = TritonEngine.of(f"triton://{triton.grpc}")
         await engine.start()
         try:
             found = []
             for seed in seeds:
-                request = SpeechRequest("One, two.", voice, seed=seed, stream=True)
+                request = SpeechRequest("One, two.", either_voice, seed=seed, stream=True)
                 found.append([chunk.samples async for chunk in engine.open(request)])
             return [np.concatenate(chunks) for chunks in found]
         finally:

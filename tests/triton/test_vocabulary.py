@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +31,15 @@ def test_ids_are_the_published_ones() -> None:
     assert three.ends == range(158_485, 158_685)
     assert vocabulary_of("cosyvoice3") is COSYVOICE3
     assert vocabulary_of("nano") is COSYVOICE2
+
+
+def test_a_bias_leaves_speech_and_the_learnt_end() -> None:
+    assert COSYVOICE2.lm.bias is None
+    lm, bias = COSYVOICE3.lm, COSYVOICE3.lm.bias
+    assert bias is not None
+    assert len(bias) == 158_720  # as many rows as the published form has
+    assert np.flatnonzero(bias == 0).tolist() == [*range(lm.text, lm.ends.start), lm.end]
+    assert np.isfinite(bias.astype(np.float16)).all()
 
 
 def test_ends_are_no_speech_and_text_is_an_error() -> None:

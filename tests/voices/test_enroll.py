@@ -45,7 +45,15 @@ def test_the_shortest_the_longest_silence_and_clipping(audio: Recording, model: 
 
 
 @pytest.mark.parametrize(
-    ("text", "warned"), [("", False), ("hello there", False), ("oh", True), ("hello " * 20, True)]
+    ("text", "warned"),
+    [
+        ("", False),
+        ("hello there", False),
+        ("oh", True),
+        ("hello " * 20, True),
+        ("You are a helpful assistant.<|endofprompt|>hello there", False),
+        ("You are a helpful assistant.<|endofprompt|>oh", True),
+    ],
 )
 def test_a_transcript_that_does_not_fit_is_a_warning(
     text: str, warned: bool, model: Model, caplog: pytest.LogCaptureFixture

@@ -12,7 +12,7 @@ import numpy as np
 
 from cosyserve.contracts import Floats
 from cosyserve.text.pronouncer import Pronouncer
-from cosyserve.text.special import SPECIAL
+from cosyserve.text.tokens.special import SPECIAL
 
 SILENCE = "_"
 CONSONANTS = "ptkbdɡʧʤʃʒszfvθðhmnŋlɹwj"

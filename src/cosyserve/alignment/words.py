@@ -23,8 +23,14 @@ from cosyserve.text.language import Language, language_from_code
 from cosyserve.text.normalize import spoken_part
 from cosyserve.text.pronunciation.lexicon import lexicon
 from cosyserve.text.pronunciation.phonemes import ARPABET, PINYIN, SOUND
-from cosyserve.text.special import COSYVOICE3_TOKENS, END_OF_PROMPT, ENGLISH_SOUNDS, MARKS, SPECIAL
 from cosyserve.text.split import speakable
+from cosyserve.text.tokens.special import (
+    COSYVOICE3_TOKENS,
+    END_OF_PROMPT,
+    ENGLISH_SOUNDS,
+    MARKS,
+    SPECIAL,
+)
 
 MAX_LETTERS = 100  # of a word; what follows has no sounds
 FOREIGN_SHARE = 0.2  # of words with letters that English has not: then it is another language

@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from cosyserve.backends.protocols import LMRequest, SpeechTokens, limited
 from cosyserve.backends.vocabulary import Vocabulary
 from cosyserve.choices import LLMSampling
@@ -36,6 +38,7 @@ class TensorRTLLM:
         `gpu_memory` is the cache's share of the free memory: flow and vocoder need theirs."""
         llm, params, kv_cache = _runtime()
         self.vocabulary = vocabulary
+        self._bias = None if vocabulary.bias is None else torch.from_numpy(vocabulary.bias)
         self.sampling = sampling or LLMSampling()
         self._sampling_params = params
         self._llm = llm(
@@ -73,6 +76,7 @@ class TensorRTLLM:
             end_id=end,
             pad_id=end,
             stop_token_ids=[number for number in self.vocabulary.ends if number != end],
+            embedding_bias=self._bias,
             temperature=sampling.temperature,
             top_p=own.top_p,
             top_k=own.top_k,

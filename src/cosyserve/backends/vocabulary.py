@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from cosyserve.backends.protocols import LMRequest
+from cosyserve.contracts import Floats
 from cosyserve.errors import InputError, LLMServerError
 from cosyserve.models.config import LMConfig
 from cosyserve.models.config.lm import CONTROL_IDS, ControlIds, LMKind
+
+PAD_ROWS = 128  # the form's table has a multiple of so many rows
+NEVER = -1e4  # a logit that nothing is drawn by, in 16 bits, too
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,20 @@ class Vocabulary:
     @property
     def task(self) -> int:
         return self.ends.start + self._ids.task
+
+    @cached_property
+    def bias(self) -> Floats | None:
+        """What a runtime has to add to its logits, row by row, so that it draws speech and the
+        learnt end alone; None: the LM's own head sees to it.
+
+        CosyVoice3's head can say text. Its other ends are left out, because runtimes hold back
+        that one alone while the speech is too short.
+        """
+        if self.kind != "cosyvoice3":
+            return None
+        bias = np.full(-(-self.ends.stop // PAD_ROWS) * PAD_ROWS, NEVER, np.float32)
+        bias[self.text : self.ends.start] = bias[self.end] = 0.0
+        return bias
 
     def prompt(self, request: LMRequest) -> list[int]:
         """The prompt of a request: start, text, task, speech."""

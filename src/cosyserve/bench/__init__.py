@@ -7,13 +7,13 @@ is measured without a server is in `offline`.
 from cosyserve.bench.client import Endpoint, NoServerError
 from cosyserve.bench.items import HubDataset, Manifest, Sentences, Single
 from cosyserve.bench.load import ClosedLoop, OpenLoop
-from cosyserve.bench.plot import write_plot
-from cosyserve.bench.report import BenchOptions, Report, read_baseline, write_report
+from cosyserve.bench.report.plot import write_plot
+from cosyserve.bench.report.report import BenchOptions, Report, read_baseline, write_report
+from cosyserve.bench.report.table import baseline_table, run_table
 from cosyserve.bench.run import run_bench, speak_once
-from cosyserve.bench.table import baseline_table, run_table
-from cosyserve.bench.triton import TritonEndpoint
-from cosyserve.bench.triton_files import bench_triton
-from cosyserve.bench.triton_sweep import Sweep, run_sweep, sweep_table, write_sweep
+from cosyserve.bench.triton.client import TritonEndpoint
+from cosyserve.bench.triton.files import bench_triton
+from cosyserve.bench.triton.sweep import Sweep, run_sweep, sweep_table, write_sweep
 
 __all__ = [
     "BenchOptions",

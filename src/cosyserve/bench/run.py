@@ -13,9 +13,9 @@ from rich.progress import Progress
 from cosyserve.bench.client import Endpoint
 from cosyserve.bench.figures import figures
 from cosyserve.bench.items import Item, Single, read_items
-from cosyserve.bench.report import BenchOptions, Report, this_host
+from cosyserve.bench.report.report import BenchOptions, Report, this_host
 from cosyserve.bench.sample import Sample
-from cosyserve.bench.triton import TritonEndpoint
+from cosyserve.bench.triton.client import TritonEndpoint
 from cosyserve.bench.wav_files import make_folder, speech_file, write_wav
 from cosyserve.errors import CosyError
 from cosyserve.version import __version__

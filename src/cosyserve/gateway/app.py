@@ -44,7 +44,7 @@ from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.gateway.websocket import connection
 from cosyserve.version import __version__
-from cosyserve.voices.learned import LearnedVoices
+from cosyserve.voices.memory.learned import LearnedVoices
 from cosyserve.voices.store import VoiceStore
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def create_app(
     gate = Gate(limits.requests, limits.requests_per_key, keys)
     rates = Rates(limits.requests_per_minute, limits.characters_per_minute)
     connections = Connections(limits.connections)
-    metrics = Metrics(models, ",".join(models.names))
+    metrics = Metrics(models.engines)
     ledger = Ledger(metrics, spans)
     known_voices = KnownVoices(models, store, default_voice, policy.voice_aliases)
     decoder = Decoder()

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cosyserve.text.numerals import in_words
-from cosyserve.text.special import ENGLISH_SOUNDS, SPECIAL
+from cosyserve.text.number_rules.numerals import in_words
+from cosyserve.text.tokens.special import ENGLISH_SOUNDS, SPECIAL
 
 
 @dataclass(frozen=True)

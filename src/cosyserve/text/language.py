@@ -13,6 +13,7 @@ from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 _KANA = re.compile(r"[\u3041-\u30fa\u31f0-\u31ff\uff66-\uff9f]")
 _HANGUL = re.compile(r"[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]")
+_PINYIN = re.compile(r"\[[a-z\u00e0-\u01dc]{1,4}(?:\]|$)")  # a sound, which may still be arriving
 _BORROWED = 0.1  # Chinese text borrows a kana (の) now and then; Japanese is full of them
 
 
@@ -46,5 +47,5 @@ def detect(text: str, fixes: Fixes = ALL_FIXES) -> Language:
         return Language.JAPANESE
     if han:
         return Language.CHINESE
-    foreign = any(c.isalpha() and not c.isascii() for c in text)
+    foreign = any(c.isalpha() and not c.isascii() for c in _PINYIN.sub("", text))
     return Language.OTHER if foreign else Language.ENGLISH

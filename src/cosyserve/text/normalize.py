@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
 from cosyserve.text.language import Language, detect
+from cosyserve.text.number_rules.numerals import spell_digits
 from cosyserve.text.numbers import Allowance, Reader, read_aloud, read_numbers
-from cosyserve.text.numerals import spell_digits
-from cosyserve.text.special import HIDDEN_NARROW, STRESSED
 from cosyserve.text.split import ends_in_abbreviation
+from cosyserve.text.tokens.special import HIDDEN_NARROW, STRESSED
 
 # A blank is a word boundary only between two visible ASCII characters.
 _VISIBLE = rf"[\x00-\x1f!-\x7f{HIDDEN_NARROW}]"

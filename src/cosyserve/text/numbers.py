@@ -18,7 +18,7 @@ from cosyserve.text.number_rules.as_said import MONTH, PHONE, read_as_said
 from cosyserve.text.number_rules.chinese import read_chinese, spell_chinese
 from cosyserve.text.number_rules.english import read_english
 from cosyserve.text.rewrites.numbers import rewrite_source, rewrite_words, without_stand_ins
-from cosyserve.text.special import HIDDEN_NARROW
+from cosyserve.text.tokens.special import HIDDEN_NARROW
 
 Reader = Callable[[str, Language], str]
 

@@ -22,7 +22,7 @@ from cosyserve.contracts import Floats
 from cosyserve.errors import CheckpointError
 from cosyserve.text.abbreviations import expand_abbreviations
 from cosyserve.text.exceptions import Exceptions
-from cosyserve.text.special import ENGLISH_SOUNDS, SPECIAL
+from cosyserve.text.tokens.special import ENGLISH_SOUNDS, SPECIAL
 
 LETTERS = "#abcdefghijklmnopqrstuvwxyz'"  # the first marks both ends of a word
 SOUNDS_PER_LETTER = 3

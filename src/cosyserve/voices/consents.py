@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 
 from cosyserve.errors import VoiceError
 from cosyserve.voices.file import MAX_BYTES
-from cosyserve.voices.shelf import Shelf
+from cosyserve.voices.shelves.shelf import Shelf
 
 KIND = "consent"
 PREFIX = "cons_"

@@ -23,6 +23,7 @@ from cosyserve.contracts import (
 )
 from cosyserve.errors import VoiceError
 from cosyserve.models.config import EncoderConfig
+from cosyserve.text import END_OF_PROMPT
 from cosyserve.voices.fits import recording_of
 
 if TYPE_CHECKING:  # `voice_from_features` needs no torch
@@ -70,7 +71,8 @@ def _check_transcript(model: Model, voice: Voice) -> None:
     lm, tokenizer = model.config.lm, model.text_tokenizer
     if not voice.prompt_text or lm is None or tokenizer is None:
         return
-    text, speech = tokenizer.length(voice.prompt_text), len(voice.speech_tokens)
+    *_, transcript = voice.prompt_text.split(END_OF_PROMPT)
+    text, speech = tokenizer.length(transcript), len(voice.speech_tokens)
     least, most = (text * per_text for per_text in lm.speech_per_text)
     if not least <= speech <= most:
         log.warning(

@@ -8,8 +8,8 @@ from pathlib import Path
 from cosyserve.checkpoints.parts import Parts
 from cosyserve.voices.file import save_voice
 from cosyserve.voices.fits import check_fits
-from cosyserve.voices.folder import SUFFIX
 from cosyserve.voices.library import VoiceLibrary
+from cosyserve.voices.shelves.folder import SUFFIX
 from cosyserve.voices.shipped import named_voices
 from cosyserve.voices.store import DEFAULT, VoiceStore
 

@@ -101,4 +101,5 @@ def _preset(config: ModelConfig) -> Voice:
         speech_tokens=np.zeros(0, np.int32),
         mel=np.zeros((0, config.flow.mel), np.float32),
         embedding=np.full(config.flow.speaker, config.flow.speaker**-0.5, np.float32),
+        family=config.family,
     )

@@ -17,10 +17,10 @@ from cosyserve.contracts import Voice
 from cosyserve.errors import MissingVoiceError, VoiceError
 from cosyserve.voices.consents import ConsentStore
 from cosyserve.voices.file import MAX_BYTES, from_bytes, to_bytes
-from cosyserve.voices.folder import FolderShelf
-from cosyserve.voices.lru import IDLE_SECONDS, ByteLRU
-from cosyserve.voices.redis import SCHEMES, RedisShelf
-from cosyserve.voices.shelf import Shelf
+from cosyserve.voices.memory.lru import IDLE_SECONDS, ByteLRU
+from cosyserve.voices.shelves.folder import FolderShelf
+from cosyserve.voices.shelves.redis import SCHEMES, RedisShelf
+from cosyserve.voices.shelves.shelf import Shelf
 
 DEFAULT = "default"  # a setting or the model says whose it is: nothing is kept under this name
 NAME = re.compile(r"\w[\w.-]{0,63}")  # letters of any script: the original's voices are 中文女 etc.

@@ -45,7 +45,12 @@ def commands(shown: str) -> list[list[str]]:
     return [shlex.split(line) for line in shown.splitlines()]
 
 
-def test_a_dry_run_prints_what_would_run(llm: Command) -> None:
+@pytest.mark.parametrize("family", ["hugging_face_lm_folder", "hugging_face_lm3_folder"])
+def test_a_dry_run_prints_what_would_run(
+    llm: Command, tmp_path: Path, family: str, request: pytest.FixtureRequest
+) -> None:
+    (tmp_path / "lm").unlink()
+    (tmp_path / "lm").symlink_to(request.getfixturevalue(family))
     convert, build, say = commands(llm("--dry-run", "--dtype", "float16")[0])
     assert convert[1:3] == ["-m", "cosyserve.deploy.engine.convert"]
     assert build[0] == "trtllm-build"

@@ -57,7 +57,7 @@ def test_the_page_and_the_chart_call_it_the_same(tmp_path: Path) -> None:
 
 
 def test_they_ask_for_metrics_that_exist(queries: dict[str, str]) -> None:
-    metrics = Metrics(SineEngine())
+    metrics = Metrics([SineEngine()])
     metrics.observe(Record("id", "POST", "/v1/audio/speech", False), "/v1/audio/speech", 1.0)
     metrics.count_refusal("overloaded")
     known = set(re.findall(r"^(\w+)[ {]", metrics.text().decode(), re.MULTILINE))

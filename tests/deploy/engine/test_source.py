@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from cosyserve.deploy.engine.source import EngineSource, Quantization
 from cosyserve.errors import CheckpointError
@@ -25,6 +27,26 @@ def test_a_published_folder(hugging_face_lm_folder: Path) -> None:
     assert source.lm == tiny.hugging_face_config()
     assert source.quantization is None
     assert source.tokenizer().decode(source.tokenizer().encode("Tokens.")) == "Tokens."
+
+
+def test_a_cosyvoice3_folder_is_a_qwen2_as_converters_know_it(
+    hugging_face_lm3_folder: Path, cosyvoice3_folder: Path
+) -> None:
+    source = EngineSource.read(hugging_face_lm3_folder)
+    assert source.lm.kind == "cosyvoice3"
+    config = json.loads(source.config_file.read_text())
+    assert (config["architectures"], config["tie_word_embeddings"]) == (["Qwen2ForCausalLM"], False)
+    weights = load_file(hugging_face_lm3_folder / "model.safetensors")
+    assert "lm_head.bias" not in weights
+    rows = (config["vocab_size"], source.lm.hidden)
+    assert weights["lm_head.weight"].shape == weights["model.embed_tokens.weight"].shape == rows
+    published = torch.load(cosyvoice3_folder / "llm.pt", weights_only=True)
+    speech = slice(source.lm.text_vocab, source.lm.text_vocab + source.lm.classes)
+    for theirs, ours in (
+        ("llm_decoder.weight", "lm_head.weight"),
+        ("speech_embedding.weight", "model.embed_tokens.weight"),
+    ):
+        assert torch.equal(weights[ours][speech], published[theirs])
 
 
 def test_other_weights_have_another_digest(hugging_face_lm_folder: Path, tmp_path: Path) -> None:

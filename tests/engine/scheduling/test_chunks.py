@@ -1,60 +1,16 @@
-"""A token2wav that takes its time, as a GPU does: nobody waits for it."""
+"""Later chunks while a token2wav takes its time, as a GPU does: nobody waits for it."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from cosyserve.contracts import AudioChunk
-from cosyserve.engine.scheduling.scheduler import Scheduler
-from cosyserve.errors import CosyError
 from tests.engine.mocks import (
     Clock,
-    CountingLM,
-    Hummed,
-    Humming,
-    HummingToken2Wav,
     mock_scheduler,
-    plan,
     request,
 )
-
-Heard = list[AudioChunk | CosyError]
-
-
-class SlowToken2Wav(HummingToken2Wav):
-    """As on a GPU: what is started is ready when the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.queued: dict[bool, list[Hummed]] = {}  # by urgency
-        self.rows = 100  # that fit in a call
-
-    def max_batch(self, states: Sequence[Humming], tokens: Sequence[Sequence[int]]) -> int:
-        return min(self.rows, len(states))
-
-    def start(self, *args: Any, urgent: bool) -> Hummed:
-        hummed = super().start(*args, urgent=urgent)
-        hummed.ready = False
-        self.queued.setdefault(urgent, []).append(hummed)
-        return hummed
-
-    def finish(self, urgent: bool) -> None:
-        self.queued[urgent].pop(0).ready = True
-        if not self.queued[urgent]:
-            del self.queued[urgent]
-
-
-def slow() -> tuple[Scheduler, SlowToken2Wav, CountingLM]:
-    lm, token2wav = CountingLM(4), SlowToken2Wav()
-    return Scheduler(lm, [token2wav], plan, slots=4, clock=Clock()), token2wav, lm
-
-
-def until(scheduler: Scheduler, token2wav: SlowToken2Wav, urgent: bool) -> None:
-    while urgent not in token2wav.queued:
-        assert scheduler.step()
+from tests.engine.scheduling.slow_token2wav import Heard, slow, until
 
 
 @pytest.mark.parametrize("urgent", [True, False])
@@ -100,59 +56,6 @@ def test_the_lm_draws_for_a_listener_who_has_little_left_though_chunks_are_compu
     clock.pass_by(0.8)
     scheduler.step()
     assert len(lm.rows[0].tokens) == before + 1
-
-
-def test_first_chunks_are_longer_under_load() -> None:
-    scheduler, token2wav, _ = slow()
-    clock = scheduler.clock
-    assert isinstance(clock, Clock)
-    scheduler.open(request("slow", 3, stream=False), lambda _: None)
-    until(scheduler, token2wav, False)
-    clock.pass_by(0.2)
-    token2wav.finish(False)
-    scheduler.step()
-    first = []
-    for _ in range(2):
-        heard: Heard = []
-        session = scheduler.open(request("new", 200), heard.append)
-        until(scheduler, token2wav, True)
-        token2wav.finish(True)
-        scheduler.step()
-        (chunk,) = heard
-        assert isinstance(chunk, AudioChunk)
-        first.append(chunk.tokens)
-        scheduler.cancel(session)
-        clock.pass_by(1.0)
-    assert first == [50, 25], "the second comes when there is no load any more"
-
-
-def test_a_first_chunk_does_not_wait_for_a_later_one() -> None:
-    scheduler, token2wav, _ = slow()
-    old: Heard = []
-    new: Heard = []
-    scheduler.open(request("old", 200), old.append)
-    until(scheduler, token2wav, True)
-    token2wav.finish(True)
-    until(scheduler, token2wav, False)
-    scheduler.open(request("new", 60), new.append)
-    until(scheduler, token2wav, True)
-    assert False in token2wav.queued
-    token2wav.finish(True)
-    scheduler.step()
-    assert (len(old), len(new)) == (1, 1)
-
-
-def test_whole_texts_do_not_stand_before_a_first_chunk() -> None:
-    scheduler, token2wav, _ = slow()
-    found: Heard = []
-    scheduler.open(request("whole", 20, stream=False), lambda _: None)
-    until(scheduler, token2wav, False)
-    scheduler.open(request("stream", 60), found.append)
-    until(scheduler, token2wav, True)
-    token2wav.finish(True)
-    scheduler.step()
-    assert len(found) == 1
-    assert token2wav.calls == [["whole"], ["stream"]]
 
 
 @pytest.mark.parametrize(("left", "waited", "next_one"), [(1.0, 0, 1), (0.2, 0, 0), (0.2, 0.4, 1)])
@@ -274,45 +177,6 @@ def test_another_call_is_queued_when_the_device_has_all_of_the_first() -> None:
         scheduler.step()
     assert scheduler.stats().token2wav_seconds == 3.0, "each second is counted once"
     scheduler.check_idle()
-
-
-@pytest.mark.parametrize(("drawn", "taken"), [(28, 25), (53, 50), (60, 50), (78, 75), (150, 75)])
-def test_a_first_chunk_that_had_to_wait_takes_more(drawn: int, taken: int) -> None:
-    scheduler, token2wav, lm = slow()
-    scheduler.open(request("first", 60), lambda _: None)
-    until(scheduler, token2wav, True)
-    heard: Heard = []
-    waiting = scheduler.open(request("waiting", 300), heard.append)
-    scheduler.step()
-    while len(waiting.utterances[0].generation.tokens) < drawn:
-        lm.step()
-    token2wav.finish(True)
-    scheduler._advance_chunks()
-    scheduler._advance_chunks()
-    assert len(waiting.due()) == taken + 3
-    token2wav.finish(True)
-    scheduler._advance_chunks()
-    (chunk,) = heard
-    assert isinstance(chunk, AudioChunk)
-    assert chunk.tokens == taken
-
-
-def test_a_short_text_that_had_to_wait_is_one_chunk() -> None:
-    scheduler, token2wav, _ = slow()
-    scheduler.open(request("first", 60), lambda _: None)
-    until(scheduler, token2wav, True)
-    heard: Heard = []
-    short = scheduler.open(request("short", 60), heard.append)
-    scheduler.step()
-    while short.utterances[0].generation.finish is None:
-        scheduler._advance_lm()
-    while not scheduler.idle:
-        for urgent in list(token2wav.queued):
-            token2wav.finish(urgent)
-        scheduler.step()
-    assert [(chunk.tokens, chunk.finish) for chunk in heard if isinstance(chunk, AudioChunk)] == [
-        (60, "stop")
-    ]
 
 
 def test_leaving_while_a_chunk_is_computed() -> None:

@@ -10,11 +10,13 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cosyserve.backends.llm_server import LLMServer
 from cosyserve.backends.openai_llm import OpenAILLM
 from cosyserve.backends.protocols import LMBackend, LMRequest, SpeechTokens
+from cosyserve.checkpoints.plain_files import read_json
 from cosyserve.checkpoints.published.folder import hugging_face_sizes
 from cosyserve.choices import LLMSampling
 from cosyserve.contracts import Sampling
@@ -192,12 +194,17 @@ def test_cosyvoice3_draws_no_text_and_ends_at_any_control_id(
         assert runtime.opened["hf_overrides"] == {}
     else:
         assert runtime.asked["end_id"] == sos + 1
+        bias = runtime.asked["embedding_bias"].numpy()
+        assert len(bias) == read_json(folder / "config.json")["vocab_size"]
+        drawn = np.flatnonzero(bias > -1000).tolist()
+        assert drawn == [*range(first, sos), sos + 1]
 
 
 def test_what_tensorrt_llm_is_asked(runtime: Runtime, hugging_face_lm_folder: Path) -> None:
     lm = opened("trtllm", hugging_face_lm_folder)
     asyncio.run(heard(lm, LMRequest((5, 6), (7,), 30, 400, -1, Sampling(0.5, 7))))
     ends = {"end_id": END, "pad_id": END, "stop_token_ids": [END + 1, END + 2]}
+    assert runtime.asked.pop("embedding_bias") is None
     assert runtime.asked == ASKED | ends | {"top_p": 0.5, "top_k": 7}
     assert runtime.opened == {
         "model": "/engines",

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,8 +22,6 @@ from cosyserve.contracts import (
     AudioChunk,
     Mode,
     Recording,
-    Sampling,
-    SpeechOptions,
     SpeechRequest,
     Voice,
 )
@@ -31,13 +29,7 @@ from cosyserve.engine.in_process import LocalEngine
 from cosyserve.engine.workers import client
 from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.messages import (
-    Chunk,
-    Embedded,
-    Failed,
     Open,
-    frame,
-    from_worker,
-    to_worker,
 )
 from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.engine.workers.pool import WorkerPool
@@ -50,8 +42,8 @@ from cosyserve.errors import (
     VoiceError,
     WorkerError,
 )
-from cosyserve.voices import mirror
-from cosyserve.voices.mirror import voice_bytes
+from cosyserve.voices.memory import mirror
+from cosyserve.voices.memory.mirror import voice_bytes
 from cosyserve.voices.shipped import describe
 from tests.engine.mocks import VOICE
 from tests.waiting import PATIENCE, START_PATIENCE, until
@@ -251,58 +243,3 @@ def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
 def test_the_gateways_side_imports_no_torch() -> None:
     code = "import cosyserve.engine.workers.client, sys; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_messages_survive_the_journey() -> None:
-    asked = SpeechRequest("Hi", VOICE, Mode.INSTRUCT, "Slowly", 0.5, 7, True, False, language="en")
-    back = to_worker.decode(frame(Open.of(3, asked, None))[4:])
-    assert isinstance(back, Open)
-    again = back.request(VOICE)
-    assert again.text == "Hi"
-    assert (again.mode, again.instruction, again.speed) == (Mode.INSTRUCT, "Slowly", 0.5)
-    assert (again.seed, again.stream, again.normalize) == (7, True, False)
-    assert again.language == "en"
-    chunk = AudioChunk(np.arange(5, dtype=np.float32), 2, 0.5, 9, "stop", 11)
-    heard = from_worker.decode(frame(Chunk(1, chunk))[4:]).chunk
-    assert np.array_equal(heard.samples, chunk.samples)
-    assert (heard.index, heard.tokens, heard.finish, heard.text_tokens) == (2, 9, "stop", 11)
-
-
-def test_every_error_keeps_its_class_and_what_is_not_known_its_nearest() -> None:
-    class LocalError(VoiceError):
-        """Only this process knows it."""
-
-    def journey(error: CosyError) -> CosyError:
-        return from_worker.decode(frame(Failed.of(1, error))[4:]).error
-
-    for kind in CosyError.kinds.values():
-        error = OverloadError("full", 2.5) if kind is OverloadError else kind("why")
-        back = journey(error)
-        assert (type(back), str(back)) == (kind, str(error))
-        assert getattr(back, "retry_after", None) == getattr(error, "retry_after", None)
-    assert {"MissingVoiceError", "StoreError", "CheckpointError"} <= CosyError.kinds.keys()
-    assert type(journey(LocalError("why"))) is VoiceError
-
-
-def test_options_of_a_request_travel_whole() -> None:
-    """A new field of `SpeechRequest` must be one of `SpeechOptions`, or it is lost on its way."""
-    names = {field.name for field in fields(SpeechRequest)}
-    assert names == {"text", "voice", *SpeechOptions.__annotations__}
-    source = np.ones(16, np.float32)
-    asked = SpeechRequest("Hi", VOICE, Mode.CONVERT, source=source, sampling=Sampling(0.5, 3))
-    back = to_worker.decode(frame(Open.of(3, asked, None))[4:]).request(VOICE)
-    assert np.array_equal(back.source, source)
-    assert back.sampling == asked.sampling
-
-
-def test_a_voice_travels_with_its_arrays() -> None:
-    voice = Voice(
-        prompt_text="Hi",
-        speech_tokens=np.arange(3, dtype=np.int32),
-        mel=np.ones((6, 80), np.float32),
-        embedding=np.ones(4, np.float32),
-        name="ann",
-    )
-    assert voice.content_hash  # what is cached of it does not travel
-    back = from_worker.decode(frame(Embedded(1, voice))[4:]).voice
-    assert (back.name, back.content_hash) == ("ann", voice.content_hash)

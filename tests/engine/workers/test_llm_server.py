@@ -22,13 +22,14 @@ from cosyserve.errors import CheckpointError, LLMServerError, OverloadError
 from tests.backends import llm_server
 from tests.backends.llm_server import never_ends, refuses
 from tests.backends.our_lm import serving_lm
+from tests.decibels import decibels
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 
 
 @pytest.fixture(scope="module")
-def llm(model: Model) -> Iterator[llm_server.LLMServer]:
-    with serving_lm(model) as server:
+def llm(either_model: Model) -> Iterator[llm_server.LLMServer]:
+    with serving_lm(either_model) as server:
         yield server
 
 
@@ -49,16 +50,17 @@ def with_worker(
 
 
 def test_a_worker_speaks_with_an_lm_elsewhere(
-    llm: llm_server.LLMServer, model: Model, voice: Voice
+    llm: llm_server.LLMServer, either_model: Model, either_voice: Voice, cosyvoice3_folder: Path
 ) -> None:
-    request = SpeechRequest(TEXT, voice, seed=5, stream=True)
-    expected = np.concatenate([chunk.samples for chunk in speak(model, request)])
+    request = SpeechRequest(TEXT, either_voice, seed=5, stream=True)
+    expected = np.concatenate([chunk.samples for chunk in speak(either_model, request)])
+    folders = {"cosyvoice3": str(cosyvoice3_folder)}
 
     async def story(worker: WorkerEngine) -> None:
         assert not worker.model.takes_pieces
         assert b"secret" not in Path(f"/proc/{worker.pid}/cmdline").read_bytes()
         found = np.concatenate([chunk.samples async for chunk in worker.open(request)])
-        np.testing.assert_allclose(found, expected, atol=1e-3)
+        assert decibels(found, expected) < -40
         assert llm.headers[-1]["authorization"] == "Bearer secret"
 
         llm.answers.append(never_ends)
@@ -73,14 +75,18 @@ def test_a_worker_speaks_with_an_lm_elsewhere(
         with pytest.raises(OverloadError, match="busy") as refused:
             await anext(worker.open(request))
         assert refused.value.retry_after == 77
-        assert [chunk.finish async for chunk in worker.open(request)][-1] == "stop"
+        finishes = [chunk.finish async for chunk in worker.open(request)]
+        assert finishes[-1] in ("stop", "early")  # random weights may end too soon
 
-    with_worker(llm, story)
+    with_worker(llm, story, folders.get(either_model.config.family, "test"))
 
 
-def test_a_model_with_other_speech_tokens_is_refused(llm: llm_server.LLMServer) -> None:
+def test_a_model_with_other_speech_tokens_is_refused(model: Model) -> None:
     async def story(worker: WorkerEngine) -> None:
         raise AssertionError("it should not have started")
 
-    with pytest.raises(CheckpointError, match="nano' has 2187 speech tokens"):
+    with (
+        serving_lm(model) as llm,
+        pytest.raises(CheckpointError, match="nano' has 2187 speech tokens"),
+    ):
         with_worker(llm, story, "nano")

@@ -43,14 +43,15 @@ def infer(server: Running, sent: Any, model: str = "cosyvoice2") -> httpx.Respon
     )
 
 
-def test_the_originals_client_gets_its_waveform(server: Running) -> None:
-    answer = infer(server, body())
+@pytest.mark.parametrize("name", ["cosyvoice2", "cosyvoice2_dit", "cosyvoice3"])
+def test_the_originals_client_gets_its_waveform(server: Running, name: str) -> None:
+    answer = infer(server, body(), name)
     assert answer.status_code == 200, answer.text
     result = answer.json()
     audio = np.array(result["outputs"][0]["data"], dtype=np.float32)
     assert np.array_equal(audio, server.engine.samples)
     assert result["outputs"][0]["shape"] == [1, len(audio)]
-    assert (result["model_name"], result["outputs"][0]["name"]) == ("cosyvoice2", "waveform")
+    assert (result["model_name"], result["outputs"][0]["name"]) == (name, "waveform")
     (request,) = server.engine.requests
     assert (request.text, request.mode, request.stream) == (TEXT, Mode.ZERO_SHOT, False)
     assert (len(request.voice.speech_tokens), request.voice.prompt_text) == (25, "What I say.")

@@ -146,7 +146,7 @@ def test_the_engines_slots_memory_and_restarts() -> None:
             other = EngineStats(False, 0, 1, slots=2, gpu_memory={"cuda:0": 2, "cuda:1": 3})
             return one + other
 
-    metrics = samples(Metrics(Busy()).text().decode())
+    metrics = samples(Metrics([Busy()]).text().decode())
     assert (metrics["cosyserve_running",], metrics["cosyserve_slots",]) == (3, 6)
     assert (metrics["cosyserve_ready",], metrics["cosyserve_waiting",]) == (1, 1)
     assert metrics["cosyserve_worker_restarts_total",] == 1
@@ -159,4 +159,4 @@ def test_slots_that_nobody_knows_are_no_metric() -> None:
         def stats(self) -> EngineStats:
             return EngineStats(ready=True, waiting=0, running=0)
 
-    assert ("cosyserve_slots",) not in samples(Metrics(Triton()).text().decode())
+    assert ("cosyserve_slots",) not in samples(Metrics([Triton()]).text().decode())

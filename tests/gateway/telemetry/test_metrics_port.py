@@ -28,7 +28,7 @@ def test_metrics_and_nothing_else_without_a_key() -> None:
         with listen("127.0.0.1", 0, 10.0) as listener:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             async with (
-                answer_scrapers(Metrics(SineEngine()), listener),
+                answer_scrapers(Metrics([SineEngine()]), listener),
                 httpx.AsyncClient(base_url=url) as client,
             ):
                 answer = await client.get("/metrics")

@@ -12,7 +12,7 @@ import pytest
 
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.voices.consents import ConsentStore
-from cosyserve.voices.folder import FolderShelf
+from cosyserve.voices.shelves.folder import FolderShelf
 from tests.gateway.serving import Running
 from tests.gateway.sine_engine import sine
 

@@ -20,7 +20,7 @@ from cosyserve.gateway.voices import store_threads
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.settings import Settings
 from cosyserve.voices.file import from_bytes, to_bytes
-from cosyserve.voices.folder import FolderShelf
+from cosyserve.voices.shelves.folder import FolderShelf
 from cosyserve.voices.store import VoiceStore
 from tests.gateway.serving import Running, serving
 from tests.gateway.sine_engine import SineEngine, sine, voice_of

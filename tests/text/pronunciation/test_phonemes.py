@@ -7,7 +7,7 @@ from cosyserve.text.pronunciation.phonemes import (
     from_ipa,
     from_pinyin,
 )
-from cosyserve.text.special import COSYVOICE3_TOKENS
+from cosyserve.text.tokens.special import COSYVOICE3_TOKENS
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from cosyserve.bench.client import Endpoint
 from cosyserve.bench.figures import Figures, figures
 from cosyserve.bench.live.conversation import Talker, Turn
 from cosyserve.bench.live.dialects import DIALECTS
-from cosyserve.bench.report import Host
+from cosyserve.bench.report.report import Host
+from cosyserve.bench.report.table import number
 from cosyserve.bench.statistics import Distribution, distribution
-from cosyserve.bench.table import number
 from cosyserve.errors import InputError
 
 

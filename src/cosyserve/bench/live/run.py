@@ -18,7 +18,7 @@ from cosyserve.bench.items import Sentences, read_items
 from cosyserve.bench.live.conversation import Conversation, Turn
 from cosyserve.bench.live.dialects import DIALECTS
 from cosyserve.bench.live.report import LiveOptions, LiveReport, live_figures
-from cosyserve.bench.report import this_host
+from cosyserve.bench.report.report import this_host
 from cosyserve.bench.run import progress_bar
 from cosyserve.version import __version__
 

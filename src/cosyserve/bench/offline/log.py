@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from cosyserve.bench.offline.pipeline import OfflineTimes
-from cosyserve.bench.table import number
+from cosyserve.bench.report.table import number
 from cosyserve.errors import InputError
 
 LOG = "log.txt"

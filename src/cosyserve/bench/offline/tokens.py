@@ -15,8 +15,8 @@ from cosyserve.audio import AudioFormat, encode, resample, speaker_fbank
 from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.backends.protocols import Token2WavBackend
 from cosyserve.bench.offline.token_items import TokenItem
+from cosyserve.bench.report.table import number
 from cosyserve.bench.run import progress_bar
-from cosyserve.bench.table import number
 from cosyserve.bench.wav_files import make_folder, speech_file, write_wav
 from cosyserve.contracts import FRAMES_PER_TOKEN, SAMPLE_RATE, Floats, Voice
 from cosyserve.errors import InputError

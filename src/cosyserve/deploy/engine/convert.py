@@ -1,7 +1,7 @@
 """`python -m cosyserve.deploy.engine.convert`: the LM to a checkpoint of TensorRT-LLM.
 
-TensorRT-LLM does the work. Its Qwen has no bias in the head: the LM's is left out, as in engines of
-the original.
+TensorRT-LLM does the work. Its Qwen has no bias in the head: CosyVoice2's is left out, as in
+engines of the original. CosyVoice3's LM has none.
 """
 
 from __future__ import annotations

@@ -8,21 +8,25 @@ from __future__ import annotations
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cosyserve.audio import AudioFormat, encode
-from cosyserve.contracts import TOKENS_PER_SECOND
+from cosyserve.backends.protocols import LMRequest
+from cosyserve.backends.vocabulary import Vocabulary
+from cosyserve.contracts import TOKENS_PER_SECOND, Floats
 from cosyserve.deploy.engine.source import EngineSource
 from cosyserve.errors import CosyError, InputError
-from cosyserve.models.config import LMConfig
+from cosyserve.text import END_OF_PROMPT
 
 TEXT = "Good morning. This is the first sentence of a new engine."
 # The original's, for engines that can't draw in a repetition-aware way.
 SAMPLING = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "repetition_penalty": 1.1}
 SEED = 42
 KV_CACHE_FRACTION = 0.6  # of the free memory
+SPEECH_ALONE = "speech_alone"  # the name of a logits processor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,52 +54,65 @@ class SayOptions:
         return words
 
 
-def prompt_ids(source: EngineSource, text: str) -> list[int]:
-    """The ids that ask for the speech of a text."""
-    ids = source.tokenizer().encode(text)
-    if not ids or max(ids) >= source.lm.text_vocab:
+def lm_request(source: EngineSource, text: str) -> LMRequest:
+    """What the LM is asked for the speech of a text, in nobody's voice."""
+    tokenizer, lm = source.tokenizer(), source.lm
+    ids = tokenizer.encode(text)
+    if not ids or max(ids) >= lm.text_vocab:
         raise InputError(f"--text {text!r:.60}: not a text that the LM can read")
-    return [source.lm.sos, *ids, source.lm.task]
+    lead = tokenizer.encode(lm.preamble + END_OF_PROMPT) if lm.preamble else []
+    least, most = (int(per_text * len(ids)) for per_text in lm.speech_per_text)
+    return LMRequest((*lead, *ids), (), least, most, SEED)
 
 
-def speech_tokens(ids: Sequence[int], lm: LMConfig) -> list[int]:
+def speech_tokens(ids: Sequence[int], vocabulary: Vocabulary) -> tuple[int, ...]:
     """The speech tokens of ids that an engine drew, up to the first that ends the speech."""
-    tokens = []
-    for drawn in ids:
-        token = drawn - lm.text_vocab
-        if lm.eos <= token < lm.classes:
-            break
-        if not 0 <= token < lm.eos:
-            raise CosyError(f"the engine drew the id {drawn}, which is no speech token")
-        tokens.append(token)
+    end = next((n for n, drawn in enumerate(ids) if drawn in vocabulary.ends), len(ids))
+    tokens = vocabulary.tokens(ids[:end])
     if not tokens:
         raise CosyError("the engine drew no speech token: it was built of other weights")
     return tokens
 
 
-def draw(engine_dir: Path, prompt: list[int], lm: LMConfig) -> list[int] | None:
+def speech_alone(bias: Floats) -> Callable[..., None]:
+    """A logits processor that adds a bias, on the stream that it is called for."""
+    import torch
+
+    row = torch.from_numpy(bias)
+
+    def add(_request: int, logits: Any, _drawn: object, stream: int | None, *_: object) -> None:
+        theirs: Any = torch.cuda.ExternalStream
+        with torch.cuda.stream(theirs(stream) if stream else None):
+            logits[..., : len(row)] += row.to(logits)
+
+    return add
+
+
+def draw(engine_dir: Path, request: LMRequest, vocabulary: Vocabulary) -> list[int] | None:
     """Ids that the engine draws; None in a process that is not the first of several."""
     import tensorrt_llm
     import torch
     from tensorrt_llm.runtime import ModelRunnerCpp
 
-    least, most = (int(per_text * (len(prompt) - 2)) for per_text in lm.speech_per_text)
+    bias, prompt = vocabulary.bias, vocabulary.prompt(request)
+    processors = {} if bias is None else {SPEECH_ALONE: speech_alone(bias)}
     runner = ModelRunnerCpp.from_dir(
         engine_dir=str(engine_dir),
         rank=tensorrt_llm.mpi_rank(),
         max_batch_size=1,
         max_input_len=len(prompt),
-        max_output_len=most,
+        max_output_len=request.max_tokens,
         kv_cache_free_gpu_memory_fraction=KV_CACHE_FRACTION,
+        logits_processor_map=processors or None,
     )
-    end = lm.text_vocab + lm.eos
     answer = runner.generate(
         batch_input_ids=[torch.tensor(prompt, dtype=torch.int32)],
-        max_new_tokens=most,
-        min_tokens=least,
-        end_id=end,
-        pad_id=end,
-        random_seed=SEED,
+        max_new_tokens=request.max_tokens,
+        min_tokens=request.min_tokens,
+        end_id=vocabulary.end,
+        pad_id=vocabulary.end,
+        random_seed=request.seed,
+        logits_processor_names=list(processors) or None,
         return_dict=True,
         output_sequence_lengths=True,
         **SAMPLING,
@@ -107,7 +124,7 @@ def draw(engine_dir: Path, prompt: list[int], lm: LMConfig) -> list[int] | None:
     return ids
 
 
-def make_audio(tokens: list[int], model_dir: Path, output: Path) -> None:
+def make_audio(tokens: Sequence[int], model_dir: Path, output: Path) -> None:
     """Writes the speech of tokens in the model's default voice."""
     from cosyserve.checkpoints.load import load_model
     from cosyserve.engine.compute.token2wav import Token2Wav
@@ -122,17 +139,17 @@ def make_audio(tokens: list[int], model_dir: Path, output: Path) -> None:
 
 def say(source: EngineSource, engine_dir: Path, options: SayOptions) -> str | None:
     """Has the engine say a sentence -> what came of it."""
-    prompt = prompt_ids(source, options.text)
+    request, vocabulary = lm_request(source, options.text), Vocabulary.of(source.lm)
     began = time.monotonic()
-    ids = draw(engine_dir, prompt, source.lm)
+    ids = draw(engine_dir, request, vocabulary)
     if ids is None:
         return None
     seconds = time.monotonic() - began
-    tokens = speech_tokens(ids, source.lm)
+    tokens = speech_tokens(ids, vocabulary)
     if options.speak and options.output:
         make_audio(tokens, options.speak, options.output)
     return (
-        f"{len(prompt) - 2} text tokens became {len(tokens)} speech tokens, "
+        f"{len(request.text)} text tokens became {len(tokens)} speech tokens, "
         f"{len(tokens) / TOKENS_PER_SECOND:.1f} s of speech, in {seconds:.1f} s with loading"
     )
 

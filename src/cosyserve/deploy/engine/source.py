@@ -42,8 +42,6 @@ class EngineSource:
                 f"`cosyserve prepare {folder} --out DIR --form hf`"
             )
         lm, _ = hugging_face_sizes(folder)
-        if lm.kind != "cosyvoice2":
-            raise CheckpointError(f"{folder}: a CosyVoice3 LM, of which no engine can be made yet")
         return cls(folder, lm, _quantization(file))
 
     @property

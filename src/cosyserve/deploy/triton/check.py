@@ -33,9 +33,15 @@ def check(repository: Path) -> list[str]:
     if not configs and not complaints:
         return [f"{repository}: holds no model"]
     asked_by_ours = all(_is_ours(m) for n, m in configs.items() if n.startswith("cosyvoice"))
-    ours = _ours("cosyvoice3" in configs)
+    cosyvoice3 = "cosyvoice3" in configs
+    ours = _ours(cosyvoice3)
     for name, model in configs.items():
-        complaints += _problems(repository / name, model, ours.get(name), asked_by_ours)
+        if model.backend == tensorrt_llm_check.BACKEND:
+            found = tensorrt_llm_check.problems(
+                model, asked_by_ours=asked_by_ours, cosyvoice3=cosyvoice3
+            )
+            complaints += [f"{repository / name / 'config.pbtxt'}: {one}" for one in found]
+        complaints += _problems(repository / name, model, ours.get(name))
     return complaints + list(_missing(configs))
 
 
@@ -61,9 +67,7 @@ def _read(folder: Path) -> pb.ModelConfig:
     return model
 
 
-def _problems(
-    folder: Path, model: pb.ModelConfig, ours: pb.ModelConfig | None, asked_by_ours: bool
-) -> Iterator[str]:
+def _problems(folder: Path, model: pb.ModelConfig, ours: pb.ModelConfig | None) -> Iterator[str]:
     """Complaints about a model; `ours` is the one that we render under its name."""
     file = folder / "config.pbtxt"
     if model.name and model.name != folder.name:
@@ -71,10 +75,6 @@ def _problems(
     versions = [path for path in folder.iterdir() if path.name.isdigit()]
     if not versions:
         yield f"{folder}: no version; expected a folder '1'"
-    if model.backend == tensorrt_llm_check.BACKEND:
-        found = tensorrt_llm_check.problems(model, asked_by_ours=asked_by_ours)
-        yield from (f"{file}: {problem}" for problem in found)
-        return
     if ours is None or model.backend != ours.backend:  # it has no tensors of ours
         return
     yield from _tensors(file, model, ours)

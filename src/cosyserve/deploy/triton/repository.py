@@ -46,11 +46,6 @@ def _write(settings: TritonSettings, folder: Path, out: Path, source: str) -> li
         model_dir = out.absolute() / owner / "weights"
     config = parts.config
     speech = _speech_model(config)
-    if speech == "cosyvoice3" and settings.triton_backend == "tensorrtllm":
-        raise InputError(
-            "CosyVoice3's LM can't run in triton_backend=tensorrtllm, which would also draw text: "
-            "leave it out, or serve the LM with trtllm-serve and set llm_url"
-        )
     places = {"model_dir": str(model_dir), "voices": settings.voices or own.voices}
     places["flow_engines"] = str(Path(settings.flow_engines or own.engines).absolute())
     if settings.engine_dir:

@@ -29,7 +29,9 @@ ASKED = {
 ASKED_BY_OURS = {"min_length", "min_tokens", "random_seed", "seed"}
 
 
-def problems(model: pb.ModelConfig, *, asked_by_ours: bool) -> Iterator[str]:
+def problems(
+    model: pb.ModelConfig, *, asked_by_ours: bool, cosyvoice3: bool = False
+) -> Iterator[str]:
     """What is wrong with the configuration of a model for the backend."""
     values = {key: value.string_value for key, value in model.parameters.items()}
     for key in NEEDED:
@@ -44,7 +46,9 @@ def problems(model: pb.ModelConfig, *, asked_by_ours: bool) -> Iterator[str]:
         yield f"gpt_model_path '{engine}' holds no engine (config.json)"
     if asked_by_ours and not model.model_transaction_policy.decoupled:
         yield "it must be decoupled: cosyvoice2 asks it for streams"
-    asked, settings = ASKED | (ASKED_BY_OURS if asked_by_ours else set()), TritonSettings()
+    asked, settings = set(ASKED), TritonSettings()
+    if asked_by_ours:
+        asked |= ASKED_BY_OURS | ({"embedding_bias"} if cosyvoice3 else set())
     given = {tensor.name: tensor for tensor in (*model.input, *model.output)}
     for tensor in (*tensorrt_llm_config.inputs(settings), *tensorrt_llm_config.outputs(settings)):
         if tensor.name not in asked:

@@ -19,7 +19,7 @@ from cosyserve.text import END_OF_PROMPT, ArrivingTokens, TextTokenizer, segment
 from cosyserve.text.arriving.gate import ReadinessGate
 from cosyserve.text.numbers import Reader, read_numbers
 from cosyserve.text.pronunciation.lexicon import lexicon
-from cosyserve.text.tokenizer import check_unicode
+from cosyserve.text.tokens.tokenizer import check_unicode
 
 SEGMENT_SEEDS = 0x9E3779B9
 RETRY_SEEDS = 0x5851F42D4C957F2D
@@ -49,7 +49,8 @@ def lm_tasks(
     """A task per segment, each when it is asked for; none where there is nothing to say."""
     assert config.lm
     check_unicode(text)
-    led = prompt(request, config.lm, tokenizer, text, read)
+    own, text = _own_prefix(config.lm, text)
+    led = prompt(request, config.lm, tokenizer, own, read)
     lead, speech = (*led.prefix, *led.text), led.speech
     pace = Pace.of(config, len(led.text), len(speech), led.transcript)
     max_tokens = max_speech_tokens(config, request)
@@ -118,10 +119,16 @@ class Prompt(NamedTuple):
     transcript: str = ""
 
 
+def _own_prefix(config: LMConfig, text: str) -> tuple[str, str]:
+    """What a text brings of the prompt, up to <|endofprompt|>, and what is to be said."""
+    prefix, mark, said = text.rpartition(END_OF_PROMPT)
+    return (prefix + mark, said) if config.preamble else ("", text)
+
+
 def prompt(
-    request: SpeechRequest, config: LMConfig, tokenizer: TextTokenizer, text: str, read: Reader
+    request: SpeechRequest, config: LMConfig, tokenizer: TextTokenizer, own: str, read: Reader
 ) -> Prompt:
-    """How the LM is led to say `text`, which may already begin with what others lack."""
+    """How the LM is led to say a text that brings `own` of the prompt along; "": nothing."""
     if request.mode is Mode.INSTRUCT:
         ids = encode(tokenizer, _instruction(request, config.preamble), config.text_vocab)
         return Prompt(ids, [], []) if config.preamble else Prompt([], ids, [])
@@ -130,9 +137,9 @@ def prompt(
         transcript = spoken_text(request.voice.prompt_text, read=read)
         speech = request.voice.speech_tokens.tolist()
     prefix = ""
-    if config.preamble and END_OF_PROMPT not in text:
-        prefix, _, rest = transcript.rpartition(END_OF_PROMPT)
-        prefix, transcript = (prefix or config.preamble) + END_OF_PROMPT, rest
+    if config.preamble:
+        stored, _, transcript = transcript.rpartition(END_OF_PROMPT)
+        prefix = own or (stored or config.preamble) + END_OF_PROMPT
     return Prompt(
         encode(tokenizer, prefix, config.text_vocab),
         encode(tokenizer, transcript, config.text_vocab),

@@ -16,7 +16,7 @@ from cosyserve.checkpoints.published.folder import hugging_face_sizes
 from cosyserve.choices import LLMSampling
 from cosyserve.engine.compute.profile import CPU_SLOTS
 from cosyserve.engine.split.lm_service import LMService
-from cosyserve.engine.split.silences import ShortSilences
+from cosyserve.engine.split.silences import short_silences
 from cosyserve.errors import CheckpointError, InputError
 
 LMName = Literal["ours", "hf", "trtllm", "vllm", "openai"]
@@ -53,23 +53,22 @@ def open_lm(
     folder = Path(model)
     sizes, _ = hugging_face_sizes(folder)
     vocabulary = Vocabulary.of(sizes)
-
-    def heard(lm: LMBackend) -> LMBackend:
-        return ShortSilences(lm, sizes.silent) if sizes.silent else lm
-
+    lm: LMBackend
     if name == "hf":
         from cosyserve.backends.hugging_face import HuggingFaceLM
 
-        return heard(HuggingFaceLM(folder, vocabulary, device=device, dtype=dtype, max_batch=slots))
-    if name == "vllm":
+        lm = HuggingFaceLM(folder, vocabulary, device=device, dtype=dtype, max_batch=slots)
+    elif name == "vllm":
         from cosyserve.backends.vllm import VLLM
 
-        return heard(VLLM(folder, vocabulary, sampling, dtype=dtype, max_batch=slots))
-    if not engine_dir:
-        raise InputError("the backend trtllm needs engine_dir, the folder of an engine")
-    from cosyserve.backends.tensorrt_llm import TensorRTLLM
+        lm = VLLM(folder, vocabulary, sampling, dtype=dtype, max_batch=slots)
+    elif engine_dir:
+        from cosyserve.backends.tensorrt_llm import TensorRTLLM
 
-    return heard(TensorRTLLM(Path(engine_dir), vocabulary, sampling, gpu_memory=kv_cache_fraction))
+        lm = TensorRTLLM(Path(engine_dir), vocabulary, sampling, gpu_memory=kv_cache_fraction)
+    else:
+        raise InputError("the backend trtllm needs engine_dir, the folder of an engine")
+    return short_silences(lm, sizes.silent)
 
 
 def open_llm_server(server: LLMServer, model: Model) -> LMBackend:
@@ -85,4 +84,4 @@ def open_llm_server(server: LLMServer, model: Model) -> LMBackend:
             f"LLM server {server.vocabulary.speech}: use a CosyVoice model"
         )
     lm = OpenAILLM(server, partial(tokenizer.decode, skip_special=False))
-    return ShortSilences(lm, config.silent) if config.silent else lm
+    return short_silences(lm, config.silent)

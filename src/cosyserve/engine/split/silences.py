@@ -32,3 +32,8 @@ class ShortSilences:
 
     async def close(self) -> None:
         await self.lm.close()
+
+
+def short_silences(lm: LMBackend, silent: frozenset[int]) -> LMBackend:
+    """The LM with its silences cut short, if it has tokens of silence."""
+    return ShortSilences(lm, silent) if silent else lm

@@ -50,7 +50,7 @@ from cosyserve.engine.workers.messages import (
 from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.engine.workers.replies import Replies
 from cosyserve.errors import CheckpointError, WorkerError
-from cosyserve.voices.mirror import SentVoices
+from cosyserve.voices.memory.mirror import SentVoices
 
 READ_AHEAD = 1 << 20  # bytes: half of ten seconds of speech
 FORGET_SECONDS = 60.0  # between two looks for voices that nobody uses

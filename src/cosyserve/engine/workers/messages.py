@@ -25,7 +25,7 @@ from cosyserve.contracts import (
     Voice,
 )
 from cosyserve.errors import CosyError, OverloadError, WorkerError
-from cosyserve.voices.mirror import voice_key
+from cosyserve.voices.memory.mirror import voice_key
 
 LENGTH = struct.Struct("<I")
 

@@ -59,7 +59,7 @@ from cosyserve.errors import CosyError
 from cosyserve.models.kernels import use_kernels
 from cosyserve.text.number_process import NumberProcess
 from cosyserve.voices.enroll import enroll
-from cosyserve.voices.mirror import ReceivedVoices
+from cosyserve.voices.memory.mirror import ReceivedVoices
 from cosyserve.voices.shipped import describe
 
 LAST_WORDS_SECONDS = 1.0  # for what is still to be sent when the worker ends

@@ -30,7 +30,7 @@ from cosyserve.gateway.telemetry.record import Record
 from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.voices.enroll import check_recording
-from cosyserve.voices.learned import LearnedVoices
+from cosyserve.voices.memory.learned import LearnedVoices
 from cosyserve.voices.store import DEFAULT
 
 # The original's speech models, and the families of which they are.

@@ -21,7 +21,7 @@ from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.gateway.voices.mixing import is_mix, mix, read_mix
 from cosyserve.voices.fits import recording_of
-from cosyserve.voices.learned import LearnedVoices
+from cosyserve.voices.memory.learned import LearnedVoices
 
 
 class Interpreter:

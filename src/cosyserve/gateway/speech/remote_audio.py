@@ -17,7 +17,7 @@ from functools import cache
 import httpx
 
 from cosyserve.gateway.errors import Refusal
-from cosyserve.voices.lru import ByteLRU
+from cosyserve.voices.memory.lru import ByteLRU
 
 SECONDS = 10.0
 MAX_REDIRECTS = 3

@@ -42,7 +42,7 @@ class Ledger:
         refusal = as_refusal(error)
         record.error = refusal.code
         record.failed = refusal.status_code >= 500
-        self._metrics.count_refusal(refusal.code)
+        self._metrics.count_refusal(refusal.code, record.model)
         if refusal.status_code >= 500 and not isinstance(error, CosyError | Refusal):
             log.error("request_id=%s unexpected error", record.request_id, exc_info=error)
         return refusal

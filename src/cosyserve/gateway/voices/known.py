@@ -35,9 +35,12 @@ class KnownVoices:
     def is_shipped(self, voice: Voice) -> bool:
         return self._library.is_shipped(voice)
 
-    async def names(self) -> dict[str, bool]:
-        """All names, each with whether it means a voice of the model's."""
+    async def names(self, model: ModelInfo | None = None) -> dict[str, bool]:
+        """All names, each with whether it means a voice of the model's; of other models' voices
+        none, if one is given."""
         names = await self._threads.run(self._library.names)
+        if model:
+            names = {n: ours for n, ours in names.items() if not ours or self._of(model, n)}
         return names | {
             alias: names[name] for alias, name in self._aliases.items() if name in names
         }
@@ -85,6 +88,13 @@ class KnownVoices:
                 raise _missing(name) from error
             message = f"voice '{name}' is not a stored one and can't be removed"
             raise Refusal(409, message, "voice_is_shipped") from error
+
+    def _of(self, model: ModelInfo, shipped: str) -> bool:
+        """Whether the model has a voice for this name of a shipped one."""
+        if shipped in model.voices:
+            return True
+        default = self._library.get(DEFAULT) if shipped == DEFAULT else None
+        return any(default is own for own in model.voices.values())
 
     async def _find(self, name: str) -> Voice:
         if name == DEFAULT:  # must not depend on a store

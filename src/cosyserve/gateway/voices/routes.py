@@ -93,8 +93,9 @@ def routes(
         )
 
     @router.get("")
-    async def list_voices() -> VoiceList:
-        names = await voices.names()
+    async def list_voices(model: str = "") -> VoiceList:
+        """Of all models, or the stored ones and those of the model that is named."""
+        names = await voices.names(models.named(model, policy).model if model else None)
         return VoiceList(
             data=[VoiceEntry(id=name, shipped=names[name]) for name in names],
             voices=[VoiceName(id=name, name=name) for name in names],

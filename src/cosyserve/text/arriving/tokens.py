@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cosyserve.text.arriving.gate import ReadinessGate
-from cosyserve.text.piece_tokenizer import PieceTokenizer
-from cosyserve.text.tokenizer import TextTokenizer
+from cosyserve.text.tokens.piece_tokenizer import PieceTokenizer
+from cosyserve.text.tokens.tokenizer import TextTokenizer
 
 
 class ArrivingTokens:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from cosyserve.text.special import HIDDEN_NARROW, HIDDEN_WIDE
+from cosyserve.text.tokens.special import HIDDEN_NARROW, HIDDEN_WIDE
 
 Match = re.Match[str]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from cosyserve.text.numerals import in_words
+from cosyserve.text.number_rules.numerals import in_words
 
 Match = re.Match[str]
 

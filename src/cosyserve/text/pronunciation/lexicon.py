@@ -21,8 +21,8 @@ from cosyserve.text.pronunciation.phonemes import (
     checked,
     from_ipa,
 )
-from cosyserve.text.special import COSYVOICE3_TOKENS, HIDDEN_NARROW, HIDDEN_WIDE, MARKS
 from cosyserve.text.split import speakable
+from cosyserve.text.tokens.special import COSYVOICE3_TOKENS, HIDDEN_NARROW, HIDDEN_WIDE, MARKS
 
 MAX_ENTRIES = 1000
 MAX_CHARACTERS = 100  # of a word, and twice as many of how it is said

@@ -10,7 +10,7 @@ import re
 from itertools import pairwise
 
 from cosyserve.errors import InputError
-from cosyserve.text.special import COSYVOICE3_TOKENS, ENGLISH_SOUNDS, SPECIAL_TOKENS
+from cosyserve.text.tokens.special import COSYVOICE3_TOKENS, ENGLISH_SOUNDS, SPECIAL_TOKENS
 
 ARPABET, PINYIN = "ARPAbet", "pinyin"
 _SOUNDS = frozenset(COSYVOICE3_TOKENS) - {*SPECIAL_TOKENS, "<|endofsystem|>"}

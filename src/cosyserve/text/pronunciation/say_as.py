@@ -7,7 +7,7 @@ from collections.abc import Callable
 from cosyserve.errors import InputError
 from cosyserve.text.number_rules.chinese import LONGEST_VALUE, chinese_value
 from cosyserve.text.number_rules.english import ordinal
-from cosyserve.text.numerals import in_words
+from cosyserve.text.number_rules.numerals import in_words
 
 MAX_DIGITS = 15  # of an ordinal number
 

@@ -15,8 +15,8 @@ from cosyserve.text.language import Language, detect
 from cosyserve.text.pronunciation.lexicon import marked
 from cosyserve.text.pronunciation.phonemes import from_arpabet, from_ipa, from_pinyin
 from cosyserve.text.pronunciation.say_as import say_as
-from cosyserve.text.special import MARKS
 from cosyserve.text.split import speakable
+from cosyserve.text.tokens.special import MARKS
 
 START = "<speak"
 MAX_PAUSE, MAX_PAUSES = 10.0, 60.0  # seconds of one, and of all

@@ -9,7 +9,7 @@ from cosyserve.text.language import Language
 from cosyserve.text.number_rules.english import digit_by_digit
 from cosyserve.text.rewrites.addresses import say_addresses
 from cosyserve.text.rewrites.symbols import UNREAD, say_symbols
-from cosyserve.text.special import HIDDEN_NARROW
+from cosyserve.text.tokens.special import HIDDEN_NARROW
 
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _YUAN = re.compile(r"[￥¥]\s*([\d.]+\s*(?:[万亿]元?|元))")

@@ -29,8 +29,8 @@ from cosyserve.triton.client import TritonClient
 from cosyserve.triton.models.base import Array, Outputs
 from cosyserve.triton.models.errors import check
 from cosyserve.triton.vocabulary import TritonVocabulary
-from cosyserve.voices.lru import IDLE_SECONDS, ByteLRU
-from cosyserve.voices.mirror import voice_bytes, voice_key
+from cosyserve.voices.memory.lru import IDLE_SECONDS, ByteLRU
+from cosyserve.voices.memory.mirror import voice_bytes, voice_key
 
 LM = "tensorrt_llm"
 SEND_SECONDS = 0.005  # first audio takes so long to its listener: an LM that resumes delays it
@@ -148,6 +148,8 @@ class TritonLM:
             inputs["end_id"] = inputs["pad_id"] = np.array([self._vocabulary.end], np.int32)
             # as later versions of the backend call them
             inputs |= {"min_tokens": inputs["min_length"], "seed": inputs["random_seed"]}
+            if self._vocabulary.bias is not None:
+                inputs["embedding_bias"] = self._vocabulary.bias
         return {name: array[None] for name, array in inputs.items()}
 
 

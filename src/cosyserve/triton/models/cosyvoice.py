@@ -22,6 +22,7 @@ from cosyserve.choices import LLMSampling, PromptForm
 from cosyserve.contracts import AudioChunk, Floats
 from cosyserve.engine.split.lm_backends import open_llm_server
 from cosyserve.engine.split.pipeline import SplitEngine
+from cosyserve.engine.split.silences import short_silences
 from cosyserve.errors import InputError
 from cosyserve.text.number_process import NumberProcess
 from cosyserve.triton.models.backends import TritonLM, TritonToken2Wav
@@ -61,7 +62,10 @@ class TritonPythonModel(AsyncTritonModel):
             ours, here = settings["triton_backend"] == "python", settings["role"] != "token2wav"
             address = os.environ.get(GRPC, settings["grpc"]) if here else settings["grpc"]
             vocabulary = vocabulary_of(model.config.family).lm
-            return TritonLM(address, None if ours else sampling, vocabulary)
+            if ours:
+                return TritonLM(address, None, vocabulary)
+            sizes, _ = model.need_text_side()
+            return short_silences(TritonLM(address, sampling, vocabulary), sizes.silent)
         key_file = settings["llm_key_file"]
         server = LLMServer(
             settings["llm_url"],

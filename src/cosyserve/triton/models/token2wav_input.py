@@ -17,8 +17,8 @@ from cosyserve.triton.vocabulary import vocabulary_of
 from cosyserve.voices import file as voice_file
 from cosyserve.voices.enroll import enroll
 from cosyserve.voices.fits import check_fits
-from cosyserve.voices.learned import LearnedVoices
 from cosyserve.voices.library import NO_VOICE
+from cosyserve.voices.memory.learned import LearnedVoices
 from cosyserve.voices.shipped import describe
 from cosyserve.voices.store import DEFAULT
 

@@ -14,8 +14,8 @@ from cosyserve.triton.models.base import Outputs, Request
 from cosyserve.triton.vocabulary import vocabulary_of
 from cosyserve.voices import file as voice_file
 from cosyserve.voices.enroll import check_recording, voice_from_features
-from cosyserve.voices.learned import LearnedVoices
 from cosyserve.voices.library import VoiceLibrary
+from cosyserve.voices.memory.learned import LearnedVoices
 from cosyserve.voices.shipped import describe
 from cosyserve.voices.store import DEFAULT, open_store
 

@@ -23,10 +23,8 @@ function showView() {
 /** Asks for all that needs a key, if the server has keys. */
 async function connect() {
   try {
-    const { data: [model] } = await askJson("v1/models");
-    by("model").textContent = model.description.includes("not speech")
-      ? `${model.id}: not speech` : model.id;
-    await speak.connect(model.id);
+    const { data: models } = await askJson("v1/models");
+    await speak.connect(models);
     by("key-form").hidden = true;
   } catch (error) {
     if (error.code !== "invalid_api_key") speak.explain(error);

@@ -22,9 +22,10 @@ export function figures(before, now) {
 
 function engine(now) {
   if (!now.has("cosyserve_ready")) return null;
-  const ready = now.sum("cosyserve_ready") > 0;
-  const detail = `sessions since its start: ${rounded(now.sum("cosyserve_sessions_total"))}`;
-  return { title: "Engine", value: ready ? "Ready" : "Not ready", detail, bad: !ready };
+  const away = now.of("cosyserve_ready").filter(({ value }) => !value).map(({ labels }) => labels.model);
+  const sessions = `sessions since its start: ${rounded(now.sum("cosyserve_sessions_total"))}`;
+  const detail = away.length ? away.join(", ") : sessions;
+  return { title: "Engine", value: away.length ? "Not ready" : "Ready", detail, bad: away.length > 0 };
 }
 
 function running(now) {

@@ -46,7 +46,7 @@ export function growth(before, now, name, passes) {
 
 /** A quantile of what a histogram saw between two readings, as Prometheus estimates it. */
 export function quantile(before, now, name, share) {
-  const bounds = now.of(`${name}_bucket`).map(({ labels }) => labels.le);
+  const bounds = [...new Set(now.of(`${name}_bucket`).map(({ labels }) => labels.le))];
   const upTo = (bound) => growth(before, now, `${name}_bucket`, ({ le }) => le === bound);
   const counts = bounds.map((bound) => [Number(bound.replace("+Inf", "Infinity")), upTo(bound)]);
   const rank = share * (counts.at(-1)?.[1] ?? 0);

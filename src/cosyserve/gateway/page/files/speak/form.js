@@ -4,9 +4,9 @@ import { by } from "../elements.js";
 
 const AROUND_ONE = 0.02; // in powers of two: the middle of the slider is speed 1
 
-export class SpeechForm {
-  model = "";
+const inWords = ({ id, description }) => (description.includes("not speech") ? `${id}: not speech` : id);
 
+export class SpeechForm {
   constructor() {
     by("speed").addEventListener("input", () => this.#showSpeed());
     by("another-seed").addEventListener("click", () => {
@@ -14,6 +14,18 @@ export class SpeechForm {
       by("seed").dispatchEvent(new Event("input", { bubbles: true }));
     });
     this.#showSpeed();
+  }
+
+  /** The models to choose from; a single one is no choice, and is told above. */
+  set models(models) {
+    const several = models.length > 1;
+    by("models").replaceChildren(...models.map((model) => new Option(inWords(model), model.id)));
+    by("model-choice").hidden = !several;
+    by("model").textContent = several ? "" : inWords(models[0]);
+  }
+
+  get model() {
+    return by("models").value;
   }
 
   get text() {

@@ -22,7 +22,7 @@ export function openSpeakView() {
     by("problem").textContent = error?.message ?? "";
     by("problem").hidden = !error;
   };
-  const voices = new Voices(() => snippets.show(), explain);
+  const voices = new Voices(form, () => snippets.show(), explain);
   openDownloads(form, explain);
 
   const show = (state) => {
@@ -99,8 +99,8 @@ export function openSpeakView() {
 
   return {
     explain,
-    connect: async (model) => {
-      form.model = model;
+    connect: async (models) => {
+      form.models = models;
       explain(null);
       await voices.load();
     },

@@ -6,20 +6,25 @@ import { MOST_SECONDS, Recorder } from "./recorder.js";
 
 export class Voices {
   #shipped = new Map(); // by name
+  #form;
   #changed;
   #explain;
 
-  constructor(changed, explain) {
+  constructor(form, changed, explain) {
+    this.#form = form;
     this.#changed = changed;
     this.#explain = explain;
+    by("models").addEventListener("change", () => this.load().catch(explain));
     by("voice").addEventListener("change", () => this.#showRemoval());
     by("remove-voice").addEventListener("click", () => this.#remove());
-    openVoiceDialog((name) => this.load(name));
+    openVoiceDialog(form, (name) => this.load(name));
   }
 
-  /** Reads the names, and chooses one. */
+  /** Reads the names that the form's model can speak with, and chooses one. */
   async load(chosen = by("voice").value) {
-    const { data } = await askJson("v1/audio/voices");
+    const { model } = this.#form;
+    const { data } = await askJson(`v1/audio/voices?model=${encodeURIComponent(model)}`);
+    if (model !== this.#form.model) return; // meanwhile another was chosen
     this.#shipped = new Map(data.map(({ id, shipped }) => [id, shipped]));
     const names = [...this.#shipped.keys()];
     by("voice").replaceChildren(
@@ -55,7 +60,7 @@ function group(label, names) {
 }
 
 /** The dialog in which a voice is recorded or chosen, named, and agreed to. */
-function openVoiceDialog(added) {
+function openVoiceDialog(form, added) {
   const dialog = by("voice-dialog");
   const recorder = new Recorder();
   let recording = null; // a blob
@@ -117,6 +122,7 @@ function openVoiceDialog(added) {
     const name = by("voice-name").value.trim();
     const body = new FormData();
     body.append("name", name);
+    body.append("model", form.model);
     body.append("text", by("said").value.trim());
     body.append("consent", `The speaker agrees: ticked on the page, ${new Date().toISOString()}`);
     body.append("file", recording, "recording");

@@ -1,0 +1,1 @@
+"""A run for people and programs: a report, a table, a picture."""

@@ -1,0 +1,1 @@
+"""Load on Triton servers, in the original's words and files."""

@@ -1,0 +1,1 @@
+"""Where voices are kept as bytes: a folder, a Redis server."""

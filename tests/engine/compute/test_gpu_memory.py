@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cosyserve.engine.compute import gpu_memory
 from cosyserve.engine.compute.gpu_memory import GIB, free_bytes, limit_gpu_memory
 from cosyserve.errors import InputError
 
@@ -18,9 +19,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> dict[torch.device, float]:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (30 * GIB, 40 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 2 * GIB)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(
-        torch.cuda, "get_per_process_memory_fraction", lambda device: shares.get(device, 1.0)
-    )
+    monkeypatch.setattr(gpu_memory, "_limits", {})
     monkeypatch.setattr(
         torch.cuda,
         "set_per_process_memory_fraction",

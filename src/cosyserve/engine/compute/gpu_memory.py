@@ -10,6 +10,8 @@ from cosyserve.errors import InputError
 
 GIB = 1 << 30
 
+_limits: dict[torch.device, int] = {}  # bytes that this process was given
+
 
 def limit_gpu_memory(budget: str, devices: Iterable[torch.device]) -> None:
     """Lets this process have so much of each GPU: a share ("0.5") or GiB ("12GiB").
@@ -31,6 +33,7 @@ def limit_gpu_memory(budget: str, devices: Iterable[torch.device]) -> None:
                 f"{total / GIB:.1f} GiB free; set less, or end what uses it"
             )
         torch.cuda.set_per_process_memory_fraction(size / total, device)
+        _limits[device] = size
 
 
 def free_bytes(device: torch.device) -> int:
@@ -39,7 +42,7 @@ def free_bytes(device: torch.device) -> int:
         return 0
     free, total = torch.cuda.mem_get_info(device)
     ours = torch.cuda.memory_reserved(device)
-    return min(free, int(torch.cuda.get_per_process_memory_fraction(device) * total) - ours)
+    return min(free, _limits.get(device, total) - ours)
 
 
 def budget_bytes(budget: str, total: int) -> int:

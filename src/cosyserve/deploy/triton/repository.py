@@ -12,7 +12,7 @@ from google.protobuf import text_format
 from cosyserve.checkpoints import native, testmodel
 from cosyserve.checkpoints.folder import written_whole
 from cosyserve.checkpoints.load import model_folder
-from cosyserve.checkpoints.parts import Parts
+from cosyserve.checkpoints.parts import MODULES, Parts
 from cosyserve.deploy.triton.models import LLM_KEY_FILE, SpeechModel, code, models
 from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import CheckpointError, InputError
@@ -35,6 +35,7 @@ def render(settings: TritonSettings, out: Path, source: str = "") -> list[str]:
 def _write(settings: TritonSettings, folder: Path, out: Path, source: str) -> list[str]:
     own = Settings.read()
     parts = _parts(source)
+    _check_parts(parts.config, settings, source)
     if source == settings.model_dir:
         model_dir = model_folder(source).absolute()
     else:
@@ -78,6 +79,18 @@ def _write(settings: TritonSettings, folder: Path, out: Path, source: str) -> li
         if model.backend == "python":
             (folder / name / "1" / "model.py").write_text(code(model))
     return sorted(configs)
+
+
+def _check_parts(config: ModelConfig, settings: TritonSettings, source: str) -> None:
+    """Refuses a model without a part that one of the repository's models loads: the server would
+    never be ready."""
+    needed = ("lm",) if settings.role == "lm" else tuple(MODULES)
+    missing = [part for part in needed if getattr(config, part) is None]
+    if missing:
+        raise CheckpointError(
+            f"{source}: has no {' and no '.join(missing)}, without which a Triton server is never "
+            f"ready: `cosyserve doctor --model {source}` says what to add to the published folder"
+        )
 
 
 def _speech_model(config: ModelConfig) -> SpeechModel:

@@ -93,7 +93,7 @@ class Settings(BaseSettings):
     """The kernels of our own on a GPU: `auto` (tiles by its shared memory), `small` (tiles that fit
     GPUs with less of it than Hopper) or `off` (the plain networks, in CUDA graphs)."""
     threads: int = Field(default=0, ge=0)
-    """The number of CPU threads that torch uses; 0 lets torch choose."""
+    """The number of CPU threads that torch uses; 0 lets torch choose; on a busy machine set 1."""
 
     ray_min_workers: int = Field(default=1, ge=1)
     """The number of workers that a Ray cluster always has for this server."""

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.audio import MEDIA_TYPES, AudioFormat, Encoder, decode, encode
+from cosyserve.audio.formats import is_quick
 from cosyserve.audio.linear import alaw8, mulaw8
 from cosyserve.contracts import Floats
 from cosyserve.errors import AudioError
@@ -177,6 +178,13 @@ def test_a_finished_encoder_takes_no_more() -> None:
 def test_rates_that_a_format_lacks(audio_format: AudioFormat, out_rate: int) -> None:
     with pytest.raises(AudioError, match=f"{out_rate}"):
         Encoder(audio_format, out_rate=out_rate)
+
+
+def test_only_what_neither_codes_nor_resamples_is_quick() -> None:
+    quick = {kind for kind in AudioFormat if is_quick(kind)}
+    assert quick == {AudioFormat.PCM, AudioFormat.WAV, AudioFormat.F32}
+    assert not is_quick(AudioFormat.PCM, 16_000)
+    assert is_quick(AudioFormat.MULAW, 24_000)
 
 
 def test_every_format_has_a_media_type() -> None:

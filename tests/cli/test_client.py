@@ -151,8 +151,8 @@ def test_several_servers(tmp_path: Path, cosyserve: Command, scripted_triton: Sc
     rows = json.loads((tmp_path / "sweep.json").read_text())
     found = [(row["gpus"], row["tasks_per_instance"]) for row in rows]
     assert found == [(1, 1), (1, 2), (2, 1), (2, 2)]
-    cosyserve("grpc", *addresses, *request, "--num-tasks", "2", "--json", "both.json")
-    (row,) = json.loads((tmp_path / "both.json").read_text())
+    cosyserve("grpc", *addresses, *request, "--num-tasks", "2", "--log-dir", "log")
+    (row,) = json.loads((tmp_path / "log" / "sweep.json").read_text())
     assert (row["gpus"], row["tasks_per_instance"], row["figures"]["served"]) == (2, 2, 4)
 
 

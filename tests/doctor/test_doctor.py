@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import socket
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -16,6 +17,7 @@ import torch
 
 from cosyserve.doctor import troubles
 from cosyserve.doctor.engines import engine
+from cosyserve.doctor.finding import Finding
 from cosyserve.doctor.first_audio import first_audio
 from cosyserve.doctor.machine import disk, no_gpu, processors, shared_memory
 from cosyserve.doctor.model import model_parts
@@ -69,20 +71,39 @@ def test_why_there_is_no_gpu() -> None:
     assert no_gpu("13.0", "470.1").advice == troubles.OLD_DRIVER.fix
 
 
-def test_which_kernels_a_gpu_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def gpu_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], dict[str, Finding]]:
+    """What is found on a machine with a small GPU that has so many GiB free."""
     facts = {"multi_processor_count": 58, "shared_memory_per_block_optin": 99 << 10}
     card = SimpleNamespace(name="NVIDIA L4", major=8, minor=9, **facts)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (20 << 30, 24 << 30))
-    monkeypatch.setattr("cosyserve.doctor.machine.nvidia_smi", lambda _: "")
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr("cosyserve.doctor.machine.nvidia_smi", lambda _: "570.1")
     monkeypatch.setattr(kernels, "AVAILABLE", True)
-    kernels.gpu.cache_clear()
-    try:
-        found = {finding.name: finding for finding in processors()}
-    finally:
+
+    def found(free: int) -> dict[str, Finding]:
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free << 30, 24 << 30))
         kernels.gpu.cache_clear()
-    assert found["cuda:0"].good
+        try:
+            return {finding.name: finding for finding in processors()}
+        finally:
+            kernels.gpu.cache_clear()
+
+    return found
+
+
+def test_a_gpu_with_less_free_memory_than_the_model_takes(
+    gpu_with: Callable[[int], dict[str, Finding]],
+) -> None:
+    assert gpu_with(20)["cuda:0"].good
+    assert gpu_with(16)["cuda:0"].advice == troubles.FULL_GPU.fix
+
+
+def test_what_a_gpu_runs_on(gpu_with: Callable[[int], dict[str, Finding]]) -> None:
+    found = gpu_with(20)
+    assert found["driver"].detail == "570.1"
+    assert found["CUDA"].detail.startswith("12.8")
     assert found["kernels"].detail.startswith("cuda:0: kernels with small tiles: a program has 99")
     assert found["kernels"].good is None
 

@@ -38,5 +38,5 @@ schema = schemathesis.openapi.from_dict(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_no_request_surprises_the_server(case: Case, shared_server: Running) -> None:
-    case.call_and_validate(base_url=shared_server.url, checks=CHECKS, timeout=10)
+def test_no_request_surprises_the_server(case: Case, server: Running) -> None:
+    case.call_and_validate(base_url=server.url, checks=CHECKS, timeout=10)

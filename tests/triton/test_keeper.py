@@ -10,14 +10,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cosyserve.errors import CosyError, InputError
-from cosyserve.triton import keeper as keeping
-from cosyserve.triton.keeper import ERRORS, LOOK_SECONDS, STARTS, TritonKeeper, main
+from cosyserve.errors import InputError
+from cosyserve.triton.keeper import LOOK_SECONDS, TritonKeeper, main
 from cosyserve.triton.process import Ports
 from tests.triton.scripted import OFFLINE, STREAMING, write_repository
 from tests.waiting import START_PATIENCE, wait_until
@@ -137,106 +135,6 @@ def test_a_keeper_that_is_killed_takes_its_server_along(tmp_path: Path) -> None:
     wait_until(lambda: not list(tmp_path.glob("cosyserve-triton-*")))
     assert [region for region in held if Path(region).exists()] == []
     ports.check_free()
-
-
-def test_a_server_that_never_starts_is_tried_again_and_then_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keeping, "PAUSES", (0.0, 0.0))
-    write_repository(tmp_path / "repository")
-    keeper = TritonKeeper(tmp_path / "repository", Ports.free(), ["--no-such-option"])
-    with pytest.raises(CosyError, match="ended at its start"):
-        keeper.wait_ready()
-    keeper.stop()
-    assert keeper.restarts >= ERRORS - 1
-
-
-@pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Puts a shell script in the place of tritonserver -> the file where it notes its starts.
-    `$stub` is a program that dies at once."""
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    monkeypatch.setattr(keeping, "LOOK_SECONDS", 0.02)
-
-    def write(name: str, script: str) -> Path:
-        path = programs / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-        return path
-
-    def server(script: str) -> Path:
-        stub = write("triton_python_backend_stub", "kill -s KILL $$")
-        starts = tmp_path / "starts"
-        write("tritonserver", f"echo start >> {starts}; stub={stub}; {script}")
-        return starts
-
-    return server
-
-
-@pytest.mark.parametrize(
-    ("script", "starts"),
-    [("echo out of luck; kill -s ABRT $$", STARTS), ("echo out of luck; exit 1", ERRORS)],
-    ids=["abort", "error"],
-)
-def test_an_abort_is_tried_more_often_than_an_error(
-    tmp_path: Path,
-    program: Callable[[str], Path],
-    monkeypatch: pytest.MonkeyPatch,
-    script: str,
-    starts: int,
-) -> None:
-    monkeypatch.setattr(keeping, "PAUSES", (*starts * [0.0], 60.0))
-    started = program(script)
-    keeper = TritonKeeper(tmp_path, Ports.free())
-    with pytest.raises(CosyError, match="ended at its start:\nout of luck"):
-        keeper.wait_ready(20)
-    keeper.stop()
-    assert len(started.read_text().split()) == starts
-
-
-def test_a_server_that_waits_for_a_dead_process_is_replaced(
-    tmp_path: Path, program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keeping, "PAUSES", (*ERRORS * [0.0], 60.0))
-    monkeypatch.setattr(keeping, "HUNG_SECONDS", 0.5)
-    started = program('echo in vain; "$stub" & exec sleep 60')
-    began = time.monotonic()
-    keeper = TritonKeeper(tmp_path, Ports.free())
-    with pytest.raises(CosyError, match="ended at its start:\nin vain"):
-        keeper.wait_ready(20)
-    keeper.stop()
-    assert len(started.read_text().split()) == ERRORS
-    assert time.monotonic() - began > ERRORS * 0.5
-
-
-def test_a_server_that_knows_of_a_death_is_left_alone(
-    tmp_path: Path, program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keeping, "HUNG_SECONDS", 0.2)
-    started = program('"$stub" & wait; sleep 60 & wait')
-    keeper = TritonKeeper(tmp_path, Ports.free())
-    with pytest.raises(CosyError, match="not ready after 1 s"):
-        keeper.wait_ready(1)
-    keeper.stop()
-    assert started.read_text().split() == ["start"]
-
-
-def test_a_process_that_dies_at_once_is_survived(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keeping, "HUNG_SECONDS", 2.0)
-    write_repository(tmp_path / "repository")
-    keeper = TritonKeeper(tmp_path / "repository", Ports.free(), host="127.0.0.1")
-    try:
-        while not (stubs := keeper.server.stubs()):
-            time.sleep(0.001)
-        os.kill(min(stubs.values()), signal.SIGKILL)
-        keeper.wait_ready(60)
-        assert keeper.restarts >= 1
-    finally:
-        keeper.stop()
 
 
 def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ MEDIA_TYPES = {
     AudioFormat.ALAW: "audio/PCMA",
 }
 
+CODEC_FORMATS = frozenset({AudioFormat.FLAC, AudioFormat.MP3, AudioFormat.OPUS, AudioFormat.AAC})
 TELEPHONE_FORMATS = frozenset({AudioFormat.MULAW, AudioFormat.ALAW})
 
 # In the order of the 4-bit rate index that an ADTS header carries.
@@ -48,6 +49,12 @@ CODED_RATES: dict[AudioFormat, tuple[int, ...]] = {
     AudioFormat.OPUS: (8000, 12000, 16000, 24000, 48000),
     AudioFormat.AAC: AAC_RATES,
 }
+
+
+def is_quick(audio_format: AudioFormat, rate: int | None = None) -> bool:
+    """Whether speech is encoded in less time than a thread takes to be asked for it: no codec and
+    no resampler is in its way."""
+    return audio_format not in CODEC_FORMATS and output_rate(audio_format, rate) == SAMPLE_RATE
 
 
 def output_rate(audio_format: AudioFormat, rate: int | None = None) -> int:

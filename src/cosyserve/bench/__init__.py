@@ -14,6 +14,7 @@ from cosyserve.bench.run import run_bench, speak_once
 from cosyserve.bench.triton.client import TritonEndpoint
 from cosyserve.bench.triton.files import bench_triton
 from cosyserve.bench.triton.sweep import Sweep, run_sweep, sweep_table, write_sweep
+from cosyserve.bench.wav_files import make_folder
 
 __all__ = [
     "BenchOptions",
@@ -30,6 +31,7 @@ __all__ = [
     "TritonEndpoint",
     "baseline_table",
     "bench_triton",
+    "make_folder",
     "read_baseline",
     "run_bench",
     "run_sweep",

@@ -126,7 +126,7 @@ def client_grpc(
 ) -> None:
     """Send one request, or many, and write speech and figures to the log folder.
 
-    With several addresses, measure some of them at a time and print a table.
+    With several addresses, measure some of them at a time, print a table and write its figures.
     """
     import asyncio
 
@@ -161,8 +161,11 @@ def client_grpc(
         )
         rows = asyncio.run(benches.run_sweep(sweep))
         Console().print(benches.sweep_table(rows))
-        if json is not None:
-            benches.write_sweep(rows, json)
+        if json is None:
+            benches.make_folder(log_dir)
+            json = log_dir / "sweep.json"
+        benches.write_sweep(rows, json)
+        note.print(f"figures are in {json}", soft_wrap=True)
         served = sum(row.figures.served for row in rows)
     else:
         load = benches.ClosedLoop(num_tasks)

@@ -21,7 +21,7 @@ OPTIONAL = ("tensorrt", "tensorrt_llm", "vllm", "transformers")
 ENCODERS = {AudioFormat.MP3: "libmp3lame", AudioFormat.OPUS: "libopus", AudioFormat.AAC: "aac"}
 REGIONS = ("triton_python_backend_shm_region_*", f"{REGION_PREFIX}*")  # Triton's own name, ours
 GIB = 2**30
-MIN_SHM, MIN_DISK, MIN_GPU = GIB // 4, 8 * GIB, 4 * GIB
+MIN_SHM, MIN_DISK, MIN_GPU = GIB // 4, 8 * GIB, 17 * GIB
 
 
 def machine(home: Path, shm: Path = Path("/dev/shm")) -> list[Finding]:
@@ -45,6 +45,8 @@ def processors() -> Iterator[Finding]:
     driver = nvidia_smi("driver_version")
     if driver:
         yield Finding("driver", driver)
+    if torch.version.cuda:
+        yield Finding("CUDA", f"{torch.version.cuda}, with which torch was built")
     for index in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(index)
         free, total = torch.cuda.mem_get_info(index)

@@ -23,8 +23,8 @@ OLD_DRIVER = Trouble(
     "update NVIDIA's driver, or install a torch that was built for an older CUDA",
 )
 FULL_GPU = Trouble(
-    "less than 4 GiB of a GPU are free",
-    "end what `nvidia-smi` shows there, or serve fewer at once: COSYSERVE_SLOTS=8",
+    "less than 17 GiB of a GPU are free, which CosyVoice2-0.5B takes with no more than 8 slots",
+    "end what `nvidia-smi` shows there, or take a GPU of 24 GiB (docs/stages.md, What it needs)",
 )
 SMALL_SHM = Trouble(
     "/dev/shm is smaller than 256 MiB, and Triton's Python models die at their start",
@@ -60,7 +60,7 @@ OTHER_GPU = Trouble(
 )
 SLOW_AUDIO = Trouble(
     "the first audio takes more than a second",
-    "choose a GPU (`--device cuda`), end other work, or set COSYSERVE_THREADS to the cores at hand",
+    "choose a GPU (`--device cuda`), end other work, or set COSYSERVE_THREADS to the idle cores",
 )
 
 # What no examination finds, but users meet.

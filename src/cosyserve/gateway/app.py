@@ -32,8 +32,10 @@ from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.rates import Rates
 from cosyserve.gateway.realtime import connection as realtime
 from cosyserve.gateway.speech import batch
+from cosyserve.gateway.speech import outcomes as past_speech
 from cosyserve.gateway.speech import routes as speech
 from cosyserve.gateway.speech.interpreter import Interpreter
+from cosyserve.gateway.speech.outcomes import Outcomes
 from cosyserve.gateway.telemetry.metrics import Metrics
 from cosyserve.gateway.telemetry.trace import Ledger, Trace
 from cosyserve.gateway.voices import consent_routes
@@ -99,11 +101,13 @@ def create_app(
     app.state.gate = gate
     app.state.connections = connections
     app.state.decoder = decoder
-    # Routers are asked in this order: what is asked most goes first, but for paths that would
-    # else be taken for the id of a past request.
+    # Routers are asked in this order. What is asked most goes first; the id of a past stream may be
+    # any word, so that its route goes behind those with words of their own.
+    outcomes = Outcomes()
+    app.include_router(speech.routes(interpreter, limits, rates, outcomes))
     app.include_router(connection.routes(context, {omni.FIRST: omni.OmniConnection}))
     app.include_router(batch.routes(interpreter, limits, gate, rates, ledger))
-    app.include_router(speech.routes(interpreter, limits, rates))
+    app.include_router(past_speech.routes(outcomes))
     app.include_router(realtime.routes(context))
     for dialect in (dashscope, elevenlabs, cartesia, deepgram):
         app.include_router(dialect.routes(context))

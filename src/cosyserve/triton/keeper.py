@@ -24,8 +24,8 @@ LOOK_SECONDS = 0.25
 # Seconds before a start, by starts in a row that came to nothing.
 PAUSES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 SETTLED_SECONDS = 30.0  # of life: before, somebody else on its ports may have said that it is ready
-# In a row, before whoever waits for the first is told: starts that ended with an error, which the
-# next will have, too; and all, with those that ended by a signal, which a busy machine explains.
+# In a row, before a server that never was ready is given up: starts that ended with an error, which
+# the next will have, too; all starts, also by a signal, which a busy machine explains.
 ERRORS, STARTS = 3, 6
 # A server that knows of a process's death ends within seconds, with a message. If the process died
 # too early for that, the server waits for it for ever.
@@ -36,7 +36,8 @@ log = logging.getLogger(__name__)
 
 
 class TritonKeeper:
-    """A tritonserver and the thread that watches it."""
+    """A tritonserver and the thread that watches it. One that was ready is always started anew; one
+    that never was is given up after some tries."""
 
     def __init__(
         self,
@@ -56,6 +57,8 @@ class TritonKeeper:
         self._start = partial(TritonProcess, repository, ports, options, host=host, loud=loud)
         self._over = threading.Event()
         self.restarts = self._failures = self._errors = 0
+        self._was_ready = False  # any of the servers
+        self._given_up = False
         self._last_words = ""  # of the server before this one
         self.server = self._start()
         self._keeper = threading.Thread(target=self._keep, name="triton keeper", daemon=True)
@@ -66,12 +69,17 @@ class TritonKeeper:
         self._keeper.join()
         self.server.stop()
 
+    def check(self) -> None:
+        """An error once the server is given up."""
+        if self._given_up:
+            why = self._last_words or "its log above says why"
+            raise CosyError(f"tritonserver ended at its start, {self._failures} times:\n{why}")
+
     def wait_ready(self, seconds: float = READY_SECONDS) -> None:
         """A server that ends at its start is given some more tries."""
         until = time.monotonic() + seconds
         while not self.server.ready:
-            if self._errors >= ERRORS or self._failures >= STARTS:
-                raise CosyError(f"tritonserver ended at its start:\n{self._last_words}")
+            self.check()
             if time.monotonic() > until:
                 words = self.server.tail() or self._last_words
                 raise CosyError(f"tritonserver is not ready after {seconds:.0f} s:\n{words}")
@@ -79,10 +87,13 @@ class TritonKeeper:
 
     def _keep(self) -> None:
         while self._watch():
-            log.warning("tritonserver lost a process and is started anew")
             self._last_words = self.server.tail() or self._last_words
             self._count()
             self.server.kill()
+            if not self._was_ready and (self._errors >= ERRORS or self._failures >= STARTS):
+                self._given_up = True
+                return
+            log.warning("tritonserver lost a process and is started anew")
             if self._over.wait(PAUSES[min(self._failures, len(PAUSES) - 1)]):
                 return
             self.restarts += 1
@@ -94,6 +105,7 @@ class TritonKeeper:
     def _count(self) -> None:
         """Notes how the server that has to be replaced has done."""
         server = self.server
+        self._was_ready = self._was_ready or server.was_ready
         settled = time.monotonic() - server.started > SETTLED_SECONDS
         if server.was_ready and settled:
             self._failures = self._errors = 0
@@ -124,14 +136,17 @@ class TritonKeeper:
 
 
 def keep(repository: Path, ports: Ports, options: Sequence[str] = ()) -> None:
-    """Keeps a tritonserver on a repository until SIGTERM or SIGINT."""
+    """Keeps a tritonserver on a repository until SIGTERM or SIGINT, or until it is given up."""
     logging.basicConfig(format="%(message)s")
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
     keeper = TritonKeeper(repository, ports, options, loud=True)
-    over.wait()
-    keeper.stop()
+    try:
+        while not over.wait(LOOK_SECONDS):
+            keeper.check()
+    finally:
+        keeper.stop()
 
 
 def main() -> None:

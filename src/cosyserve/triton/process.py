@@ -236,7 +236,8 @@ def _command(scratch: Path) -> tuple[list[str], dict[str, str]]:
     """The command that starts a tritonserver, and its environment."""
     # The stub looks for `python3` on PATH: with ours first it finds this environment's packages.
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-    env = os.environ | {"PATH": path}
+    # Its Python processes read words with numpy, whose threads would wait for torch's cores.
+    env = {"OPENBLAS_NUM_THREADS": "1"} | os.environ | {"PATH": path}
     if installed := shutil.which("tritonserver"):
         return [installed], env
     root = _packaged()

@@ -11,9 +11,6 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import AudioFormat, encode
-from cosyserve.checkpoints.prepare import prepare
-from cosyserve.deploy.triton.repository import render
-from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.doctor.servers import is_taken
 from cosyserve.triton.process import Ports
 from tests import published
@@ -59,29 +56,29 @@ def three_free_ports() -> int:
 
 
 def test_run_sh(folder: Path) -> None:
-    """From a published folder to files that a client and a benchmark have written."""
+    """All of it, with a published folder in its place: to files that clients and benchmarks have
+    written."""
     published.write_cosyvoice2(folder / "CosyVoice2-0.5B")
-    said = run(folder, 1, 5, *port_options(Ports.free()))
+    said = run(folder, -1, 6, "--batch-size", "1", *port_options(Ports.free()))
     assert (folder / "test.wav").stat().st_size > 1000
     assert (folder / "output.wav").stat().st_size > 1000
     logs = folder / "log_cosyvoice2_concurrent_tasks_1"
     assert {"one.wav", "rtf-list.txt"} <= {file.name for file in logs.iterdir()}
+    assert list((folder / "log_cosyvoice2_offline").rglob("*.wav"))
     assert "done already" not in said
 
 
-def test_lm_and_token2wav_on_servers_of_their_own(folder: Path) -> None:
-    """Stages 7 and 8 of the DiT script, whose first ones were done by hand."""
-    published.write_hugging_face_lm(folder / "lm")
-    published.write_token2wav(folder / "token2wav")
-    native, repository = folder / "native_dit", folder / "model_repo_cosyvoice2_dit"
-    prepare([str(folder / "lm"), str(folder / "token2wav")], native, None, progress=False)
-    lm_port = three_free_ports()
-    settings = TritonSettings(model_dir=str(native), voices=str(folder / "voices"))
-    for role in ("lm", "token2wav"):
-        chosen = {"role": role, "grpc": f"localhost:{lm_port + 1}"}
-        render(
-            settings.model_copy(update=chosen), repository.with_name(f"{repository.name}_{role}")
-        )
-    options = ["--flow", "dit", "--gpus", "1", "--instances-per-gpu", "1"]
-    options += ["--llm-port", str(lm_port), *port_options(Ports.free())]
+def test_run_stepaudio2_dit_token2wav_sh(folder: Path) -> None:
+    """From published folders on: one server, then LM and token2wav on servers of their own."""
+    published.write_hugging_face_lm(folder / "cosyvoice2_llm")
+    published.write_token2wav(folder / "Step-Audio-2-mini-token2wav")
+    tokens = " ".join(map(str, range(100, 160)))
+    (folder / "tokens.txt").write_text(f"one|What I say.|me.wav|{tokens}\n")
+    options = ["--flow", "dit", "--gpus", "1", "--instances-per-gpu", "1", "--batch-size", "1"]
+    options += ["--tokens", "tokens.txt", "--llm-port", str(three_free_ports())]
+    options += port_options(Ports.free())
+    run(folder, 1, 6, *options)
+    for name in ("concurrent_tasks_1", "offline", "tokens_equal", "tokens_whole"):
+        assert list((folder / f"log_cosyvoice2_dit_{name}").rglob("*.wav")), name
     run(folder, 7, 8, *options)
+    assert (folder / "log_cosyvoice2_dit_disaggregated" / "sweep.json").stat().st_size

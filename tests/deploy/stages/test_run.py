@@ -123,7 +123,7 @@ def test_a_server_that_does_not_start_is_told(tmp_path: Path) -> None:
     broken = ServerCommand(
         ("python", "-c", "exit(1)"), ready_url=f"http://localhost:{Ports.free().http}/"
     )
-    with pytest.raises(CosyError, match="ended at its start"):
+    with pytest.raises(CosyError, match=r"ended at its start: .*/logs/\d+\.log says why"):
         said([Stage(3, "start", (broken,))], tmp_path)
 
 

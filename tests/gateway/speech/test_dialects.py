@@ -196,6 +196,7 @@ def test_recordings_by_other_names(server: Running, fields: dict[str, Any]) -> N
     [
         ({}, None),
         ({"temperature": 1}, None),
+        ({"temperature": 0.8}, None),
         ({"temperature": 0}, Sampling(top_k=1)),
         ({"top_p": 0.5}, Sampling(top_p=0.5)),
         ({"top_p": 0.5, "top_k": 7}, Sampling(0.5, 7)),
@@ -239,10 +240,11 @@ def test_unknown_fields_are_counted_under_few_names() -> None:
     with serving() as server:
         for number in range(3):
             fields: dict[str, Any] = {f"mine_{number}": number, "volume_multiplier": 2}
+            fields["temperature"] = 0.5 * number
             assert server.say(**fields).status_code == 200
         counts = samples(server.http.get("/metrics").text)
     names = {key[1]: n for key, n in counts.items() if key[0] == "cosyserve_ignored_fields_total"}
-    assert names == {"other": 3, "volume_multiplier": 3}
+    assert names == {"other": 3, "volume_multiplier": 3, "temperature": 1}
     assert "other" not in IGNORED
 
 
@@ -253,6 +255,8 @@ def test_an_operator_may_be_strict_and_name_models_and_voices() -> None:
     with serving(settings=settings) as server:
         refused = server.say(tempo=2)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tempo")
+        refused = server.say(temperature=0.8)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "temperature")
         assert server.say(speaker="default", language="English").status_code == 200
         assert server.say(model="gpt-x").status_code == 200
         assert server.say(model="tts-1").status_code == 404

@@ -59,6 +59,9 @@ def test_a_span_is_read_as_if_it_had_come_at_once(text: str, words: str) -> None
 @given(text=TEXT, lengths=CUTS)
 @example("On Mar. 5, 2024 we ran 3 km", [1])
 @example("好-的，3个", [1])
+@example("好1,000\n-我们3", [1])
+@example("好￥...元", [1])
+@example("好1,000a.com/二=\nkm年2024-05-01", [1, 3, 3])
 def test_what_is_spoken_does_not_depend_on_how_the_text_was_cut(
     text: str, lengths: list[int]
 ) -> None:

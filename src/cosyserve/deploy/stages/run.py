@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,29 @@ READY_SECONDS = 600.0
 STOP_SECONDS = 40.0
 
 Say = Callable[[str], None]
-Started = tuple[ServerCommand, subprocess.Popen[bytes]]
+
+
+@dataclass(frozen=True)
+class Started:
+    """A server that runs, and the file that has what it says."""
+
+    server: ServerCommand
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait_ready(self) -> None:
+        until = time.monotonic() + READY_SECONDS
+        while not answers(self.server.ready_url):
+            self.check("at its start")
+            if time.monotonic() > until:
+                raise CosyError(
+                    f"{self.server} is not ready after {READY_SECONDS:.0f} s: see {self.log}"
+                )
+            time.sleep(0.2)
+
+    def check(self, when: str) -> None:
+        if self.process.poll() is not None:
+            raise CosyError(f"{self.server} ended {when}: {self.log} says why")
 
 
 class StageRecord:
@@ -92,8 +115,8 @@ def run(stages: Sequence[Stage], folder: Path, say: Say) -> None:
                     servers.append(_start(command, folder))
                 else:
                     _execute(command, stage)
-            for server, process in servers:
-                _wait_ready(server, process)
+            for server in servers:
+                server.wait_ready()
             if stage.makes:
                 record.add(stage)
         if stages and stages[-1].serves:
@@ -145,25 +168,16 @@ def _start(server: ServerCommand, folder: Path) -> Started:
     logs.mkdir(exist_ok=True)
     if answers(server.ready_url):
         raise InputError(f"{server.ready_url} answers already: end that server, or choose a port")
-    with (logs / f"{server.ready_url.split(':')[2].split('/')[0]}.log").open("wb") as log:
+    log = logs / f"{server.ready_url.split(':')[2].split('/')[0]}.log"
+    with log.open("wb") as out:
         process = _process(
             server,
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for us, who end it in order
         )
-    return server, process
-
-
-def _wait_ready(server: ServerCommand, process: subprocess.Popen[bytes]) -> None:
-    until = time.monotonic() + READY_SECONDS
-    while not answers(server.ready_url):
-        if process.poll() is not None:
-            raise CosyError(f"{server} ended at its start: see the folder `logs`")
-        if time.monotonic() > until:
-            raise CosyError(f"{server} is not ready after {READY_SECONDS:.0f} s: see `logs`")
-        time.sleep(0.2)
+    return Started(server, process, log)
 
 
 @contextmanager
@@ -178,13 +192,13 @@ def _servers() -> Iterator[list[Started]]:
     finally:
         for number in signals:
             signal.signal(number, signal.SIG_IGN)
-        for _, process in servers:
-            process.terminate()
-        for _, process in servers:
+        for started in servers:
+            started.process.terminate()
+        for started in servers:
             try:
-                process.wait(STOP_SECONDS)
+                started.process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(started.process.pid, signal.SIGKILL)
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
 
@@ -196,6 +210,5 @@ def _stay(servers: Sequence[Started], say: Say) -> None:
         signal.signal(number, lambda *_: over.set())
     say("serving until Ctrl-C")
     while not over.wait(0.5):
-        for server, process in servers:
-            if process.poll() is not None:
-                raise CosyError(f"{server} has ended: see the folder `logs`")
+        for server in servers:
+            server.check("while it served")

@@ -11,9 +11,9 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from cosyserve.checkpoints import native
 from cosyserve.deploy.triton import tensorrt_llm_check
-from cosyserve.deploy.triton.models import SpeechModel, code, models
+from cosyserve.deploy.triton.models import SpeechModel, code, missing_parts, models
 from cosyserve.deploy.triton.settings import TritonSettings
-from cosyserve.errors import InputError
+from cosyserve.errors import CheckpointError, InputError
 
 PLACEHOLDER = re.compile(r"\$\{\w*\}?")
 OURS = "threads"  # a parameter that only our models have
@@ -96,6 +96,14 @@ def _of_our_code(
     weights = model.parameters["model_dir"].string_value
     if not native.is_native(Path(weights)):
         yield f"{file}: model_dir '{weights}' is no folder of `cosyserve prepare`"
+        return
+    try:
+        config = native.read(Path(weights), only=()).config
+    except CheckpointError as error:
+        yield f"{file}: model_dir: {error}"
+        return
+    for part in missing_parts(ours, config):
+        yield f"{file}: model_dir '{weights}' has no {part}, without which it is never ready"
 
 
 def _tensors(file: Path, model: pb.ModelConfig, ours: pb.ModelConfig) -> Iterator[str]:

@@ -14,6 +14,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 from cosyserve.deploy.triton import tensorrt_llm_config
 from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import InputError
+from cosyserve.models.config import ModelConfig
 
 CODE = {
     "audio_tokenizer": "encoders import AudioTokenizer as TritonPythonModel",
@@ -24,6 +25,16 @@ CODE = {
     "vocoder": "vocoder import TritonPythonModel",
     "cosyvoice2": "cosyvoice import TritonPythonModel",
     "cosyvoice3": "cosyvoice import TritonPythonModel",
+}
+PARTS = {  # of the model's folder, that each of them can't be without
+    "audio_tokenizer": ("speech_tokenizer",),
+    "speaker_embedding": ("speaker_encoder",),
+    "tensorrt_llm": ("lm",),
+    "token2wav": ("flow", "vocoder"),
+    "token2mel": ("flow", "vocoder"),
+    "vocoder": ("vocoder",),
+    "cosyvoice2": ("lm", "flow"),
+    "cosyvoice3": ("lm", "flow"),
 }
 SpeechModel = Literal["cosyvoice2", "cosyvoice2_dit", "cosyvoice3"]
 
@@ -115,12 +126,19 @@ def streaming_model(names: Iterable[str]) -> str:
 
 def code(model: pb.ModelConfig) -> str:
     """The content of the model.py of one of our models."""
+    return f"from cosyserve.triton.models.{CODE[_kind(model)]}  # noqa: F401\n"
+
+
+def missing_parts(model: pb.ModelConfig, config: ModelConfig) -> list[str]:
+    """The parts that one of our models loads, and that the folder of this config has not."""
+    return [part for part in PARTS[_kind(model)] if getattr(config, part) is None]
+
+
+def _kind(model: pb.ModelConfig) -> str:
     name = model.name
     for suffix in (*ALIASES, "_dit"):
         name = name.removesuffix(suffix)
-    if any(tensor.name == "mel" for tensor in model.output):
-        name = "token2mel"
-    return f"from cosyserve.triton.models.{CODE[name]}  # noqa: F401\n"
+    return "token2mel" if any(tensor.name == "mel" for tensor in model.output) else name
 
 
 def _encoder(

@@ -5,15 +5,23 @@ A model's `model.py` is one import: all code is in the installed package.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
 
 from cosyserve.checkpoints import native, testmodel
 from cosyserve.checkpoints.folder import written_whole
 from cosyserve.checkpoints.load import model_folder
 from cosyserve.checkpoints.parts import Parts
-from cosyserve.deploy.triton.models import LLM_KEY_FILE, SpeechModel, code, models
+from cosyserve.deploy.triton.models import (
+    LLM_KEY_FILE,
+    SpeechModel,
+    code,
+    missing_parts,
+    models,
+)
 from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import CheckpointError, InputError
 from cosyserve.models.config import DiTConfig, ModelConfig
@@ -52,6 +60,7 @@ def _write(settings: TritonSettings, folder: Path, out: Path, source: str) -> li
         places["engine_dir"] = str(Path(settings.engine_dir).absolute())
     settings = settings.model_copy(update=places)
     configs = models(settings, speech)
+    _check_parts(config, configs.values(), source)
     parameters = {
         "model": config.name,
         "family": config.family,
@@ -73,6 +82,17 @@ def _write(settings: TritonSettings, folder: Path, out: Path, source: str) -> li
         if model.backend == "python":
             (folder / name / "1" / "model.py").write_text(code(model))
     return sorted(configs)
+
+
+def _check_parts(config: ModelConfig, configs: Iterable[pb.ModelConfig], source: str) -> None:
+    """Refuses a model without a part that one of the repository's models loads: the server would
+    never be ready."""
+    ours = (model for model in configs if model.backend == "python")
+    if missing := sorted({part for model in ours for part in missing_parts(model, config)}):
+        raise CheckpointError(
+            f"{source}: has no {' and no '.join(missing)}, without which a Triton server is never "
+            f"ready: `cosyserve doctor --model {source}` says what to add to the published folder"
+        )
 
 
 def _speech_model(config: ModelConfig) -> SpeechModel:

@@ -142,9 +142,7 @@ class ConnectionUtterance:
                 raise
 
         self._record.consent = fields.consent
-        framing = await asyncio.to_thread(
-            open_framing, "audio", fields.response_format, fields.sample_rate
-        )
+        framing = await open_framing("audio", fields.response_format, fields.sample_rate)
         request = await self._context.interpreter.request(fields, "", self._record)
         await deliver(
             StartedEvent(

@@ -120,6 +120,7 @@ class KServeFraming:
     """Samples as the numbers of a JSON array, as they are made."""
 
     media_type = "application/json"
+    quick = False
 
     def __init__(self, model: str) -> None:
         head = {"model_name": model, "model_version": "1", "outputs": []}

@@ -138,9 +138,7 @@ class SpeechBatch:
             raise invalid_value("a batch has none: ask for one text at a time", ["timestamps"])
         self._rates.take(record, len(body.input))
         while True:
-            framing = await asyncio.to_thread(
-                open_framing, "audio", body.response_format, body.sample_rate
-            )
+            framing = await open_framing("audio", body.response_format, body.sample_rate)
             try:
                 request = await self._interpreter.request(body, body.input, record, self._fetches)
                 engine = self._interpreter.engine(body.model)

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Request
 from pydantic import (
-    AfterValidator,
     AliasChoices,
     BaseModel,
     BeforeValidator,
@@ -57,12 +56,6 @@ def _read_source(value: object) -> object:
 def _read_json(value: object) -> object:
     """Of a form, which has texts alone."""
     return from_json(value) if isinstance(value, str) else value
-
-
-def _check_temperature(value: float) -> float:
-    if value not in (0, 1):
-        raise ValueError("it is 1, or 0 for the likeliest tokens; choose with top_p and top_k")
-    return value
 
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -132,7 +125,7 @@ class SpeechFields(BaseModel):
     task_type: Literal["Base", "CustomVoice", "VoiceDesign"] | None = None
     x_vector_only_mode: bool = False
     max_new_tokens: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
-    temperature: Annotated[float, AfterValidator(_check_temperature)] = 1.0
+    temperature: float = Field(default=1.0, ge=0)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=1, le=MAX_TOP_K)
 

@@ -1,10 +1,11 @@
 """How audio is framed in the body of a response: bare, or in Server-Sent Events.
 
-Framings are called from worker threads, one call at a time.
+Framings are called from any thread, one call at a time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from typing import Literal, Protocol
@@ -12,6 +13,7 @@ from typing import Literal, Protocol
 from pydantic import BaseModel
 
 from cosyserve.audio import MEDIA_TYPES, AudioFormat, Encoder
+from cosyserve.audio.formats import is_quick
 from cosyserve.contracts import Floats
 from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.speech.word_times import WordTimes
@@ -32,6 +34,7 @@ class Usage(BaseModel):
 
 class Framing(Protocol):
     media_type: str
+    quick: bool  # a second of speech is no work for a thread
 
     def push(self, samples: Floats) -> bytes: ...
 
@@ -51,6 +54,7 @@ class Framing(Protocol):
 class RawFraming:
     def __init__(self, audio_format: AudioFormat, sample_rate: int | None) -> None:
         self.media_type = MEDIA_TYPES[audio_format]
+        self.quick = is_quick(audio_format, sample_rate)
         self._encoder = Encoder(audio_format, out_rate=sample_rate)
 
     def push(self, samples: Floats) -> bytes:
@@ -70,6 +74,7 @@ class SSEFraming:
     media_type = "text/event-stream"
 
     def __init__(self, audio_format: AudioFormat, sample_rate: int | None) -> None:
+        self.quick = is_quick(audio_format, sample_rate)
         self._encoder = Encoder(audio_format, out_rate=sample_rate)
 
     def push(self, samples: Floats) -> bytes:
@@ -92,11 +97,14 @@ class SSEFraming:
         return _event({"type": "error"} | refusal.envelope.model_dump())
 
 
-def open_framing(
+async def open_framing(
     stream_format: Literal["audio", "sse"], audio_format: AudioFormat, sample_rate: int | None
 ) -> Framing:
+    """A codec is opened in a thread."""
     kind = SSEFraming if stream_format == "sse" else RawFraming
-    return kind(audio_format, sample_rate)
+    if is_quick(audio_format, sample_rate):
+        return kind(audio_format, sample_rate)
+    return await asyncio.to_thread(kind, audio_format, sample_rate)
 
 
 def _delta(audio: bytes) -> bytes:

@@ -70,7 +70,7 @@ class Interpreter:
         record: Record,
         fetches: Fetches | None = None,
     ) -> SpeechRequest:
-        self._pass_over(fields.model_extra or {})
+        self._pass_over(fields)
         engine = self.engine(fields.model)
         _check_task(fields)
         mode = _asked_mode(fields)
@@ -88,10 +88,17 @@ class Interpreter:
             sampling=_sampling(fields, engine.model.sampling),
         )
 
-    def _pass_over(self, unknown: dict[str, object]) -> None:
-        if unknown and self._policy.strict_fields:
-            raise invalid_value("there is no such field", [min(unknown)])
-        for label in labels(unknown):
+    def _pass_over(self, fields: SpeechFields) -> None:
+        """Counts, or refuses, what a client asks for and nobody here can do."""
+        ignored = list(fields.model_extra or ())
+        if ignored and self._policy.strict_fields:
+            raise invalid_value("there is no such field", [min(ignored)])
+        if fields.temperature not in (0, 1):
+            ignored.append("temperature")
+            if self._policy.strict_fields:
+                fault = "it is 1, or 0 for the likeliest tokens; choose with top_p and top_k"
+                raise invalid_value(fault, ["temperature"])
+        for label in labels(ignored):
             self._metrics.ignored_fields.labels(label).inc()
 
     async def _speaker(

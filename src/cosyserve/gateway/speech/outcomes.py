@@ -1,9 +1,10 @@
-"""How past streams ended: a raw stream of audio has no room to say it."""
+"""How past streams ended: a raw stream of audio has no room to say it. And the route to ask."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
+from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
 from cosyserve.gateway.errors import Refusal
@@ -37,3 +38,14 @@ class Outcomes:
             message = f"no stream with the id '{request_id:.80}' has ended lately"
             raise Refusal(404, message, "not_found")
         return outcome
+
+
+def routes(outcomes: Outcomes) -> APIRouter:
+    router = APIRouter(tags=["speech"])
+
+    @router.get("/v1/audio/speech/{request_id}")
+    async def speech_outcome(request_id: str, request: Request) -> Outcome:
+        """How a stream ended, by the `x-request-id` of its answer."""
+        return outcomes.get(getattr(request.state, "key", None), request_id)
+
+    return router

@@ -1,8 +1,6 @@
-"""Routes: text to speech, and how past streams ended."""
+"""The route from text to speech."""
 
 from __future__ import annotations
-
-import asyncio
 
 from fastapi import APIRouter, Request, Response
 
@@ -25,9 +23,8 @@ SPEECH: dict[int | str, dict[str, object]] = {
 }
 
 
-def routes(interpreter: Interpreter, limits: Limits, rates: Rates) -> APIRouter:
+def routes(interpreter: Interpreter, limits: Limits, rates: Rates, outcomes: Outcomes) -> APIRouter:
     router = APIRouter(tags=["speech"])
-    outcomes = Outcomes()
 
     @router.post(
         "/v1/audio/speech",
@@ -45,9 +42,7 @@ def routes(interpreter: Interpreter, limits: Limits, rates: Rates) -> APIRouter:
         stream_format = _stream_format(body, request)
         if body.timestamps and stream_format != "sse":
             raise invalid_value("audio alone has none: add stream_format: 'sse'", ["timestamps"])
-        framing = await asyncio.to_thread(
-            open_framing, stream_format, body.response_format, body.sample_rate
-        )
+        framing = await open_framing(stream_format, body.response_format, body.sample_rate)
         speech_request = await interpreter.request(body, body.input, record)
         key = getattr(request.state, "key", None)
 
@@ -62,11 +57,6 @@ def routes(interpreter: Interpreter, limits: Limits, rates: Rates) -> APIRouter:
             trim=interpreter.trims(body),
             timestamps=body.timestamps is not None,
         )
-
-    @router.get("/v1/audio/speech/{request_id}")
-    async def speech_outcome(request_id: str, request: Request) -> Outcome:
-        """How a stream ended, by the `x-request-id` of its answer."""
-        return outcomes.get(getattr(request.state, "key", None), request_id)
 
     return router
 

@@ -19,6 +19,8 @@ from cosyserve.gateway.telemetry import audit
 from cosyserve.gateway.telemetry.record import Record
 from cosyserve.text.sentences import Split
 
+QUICK_SAMPLES = SAMPLE_RATE  # of a chunk; all listeners wait while a longer one is encoded
+
 TellWords = Callable[[WordTimes], Awaitable[None]]
 
 
@@ -67,9 +69,13 @@ class Speaking:
                 chunk = self._trimmed(self._cut(made))
                 self._take(chunk)
                 if len(chunk.samples) or chunk.final:
-                    data = await asyncio.to_thread(self._encode, chunk)
-                    self._note_first(chunk, time.perf_counter() - self._record.started)
+                    data = await self._encoded(chunk)
+                    sent = time.perf_counter() - self._record.started
+                    if self._record.first_audio is None:
+                        self._record.first_audio = sent
                     yield data
+                    await asyncio.sleep(0)  # the loop sends it, and serves others, before the next
+                    self._note_audible(chunk, sent)
                     if self._clock and tell:
                         told = await asyncio.to_thread(self._clock.listen, chunk)
                         if told:
@@ -80,7 +86,7 @@ class Speaking:
             raise WorkerError("the speech ended before it was finished")
         if isinstance(self._request.text, str):  # else it took as long as the text did
             self._record.speaking_seconds = time.perf_counter() - started
-        yield await asyncio.to_thread(self._framing.finish, self._record.finish, self.usage)
+        yield await self._finished()
 
     @property
     def usage(self) -> Usage:
@@ -120,17 +126,13 @@ class Speaking:
             return chunk
         return replace(chunk, samples=self._trim.push(chunk.samples, last=chunk.final))
 
-    def _note_first(self, chunk: AudioChunk, seconds: float) -> None:
-        """The audio that is sent now, so long after the request, may be the first to be heard."""
+    def _note_audible(self, chunk: AudioChunk, sent: float) -> None:
+        """The chunk, sent so long after the request, may be the first that is no silence."""
         record = self._record
-        if record.first_audio is None:
-            record.first_audio = seconds
-        if record.first_audible is None:
+        if record.first_audible is None and record.first_audio is not None:
             self._onset.push(chunk.samples)
             if self._onset.at is not None:
-                record.first_audible = max(
-                    seconds, record.first_audio + self._onset.at / SAMPLE_RATE
-                )
+                record.first_audible = max(sent, record.first_audio + self._onset.at / SAMPLE_RATE)
 
     def _take(self, chunk: AudioChunk) -> None:
         if chunk.finish in ("error", "cancelled"):
@@ -146,6 +148,17 @@ class Speaking:
         self._record.audio_seconds += seconds
         self._record.underruns = self._underruns.count
         self._record.underrun_seconds = self._underruns.seconds
+
+    async def _encoded(self, chunk: AudioChunk) -> bytes:
+        short = len(chunk.samples) <= QUICK_SAMPLES and self._mark is None
+        if self._framing.quick and short:
+            return self._encode(chunk)
+        return await asyncio.to_thread(self._encode, chunk)
+
+    async def _finished(self) -> bytes:
+        if self._framing.quick:
+            return self._framing.finish(self._record.finish, self.usage)
+        return await asyncio.to_thread(self._framing.finish, self._record.finish, self.usage)
 
     def _encode(self, chunk: AudioChunk) -> bytes:
         began = time.perf_counter()

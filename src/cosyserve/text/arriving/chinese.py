@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 CLAUSE_END = "，。！？；"
+NUMBERS_ANEW = f"{CLAUSE_END}\n"  # a line is a clause of its own for the rules of numbers
 LOOKAHEAD = 4  # characters behind a number that may belong to it, as in 3年之前到…
 
 _NUMBER_NEAR = re.compile(rf"\d[^{CLAUSE_END}]{{0,{LOOKAHEAD - 1}}}$")
@@ -46,7 +47,7 @@ def is_plain(text: str) -> bool:
 
 def _waits_for_number(text: str, end: int) -> bool:
     """Whether there is a sign in the clause, and no number yet."""
-    start = max(text.rfind(mark, 0, end) for mark in CLAUSE_END) + 1
+    start = max(text.rfind(mark, 0, end) for mark in NUMBERS_ANEW) + 1
     return bool(_SIGN.search(text, start, end)) and not _DIGIT.search(text, start, end)
 
 

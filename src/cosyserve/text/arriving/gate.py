@@ -122,7 +122,9 @@ class ReadinessGate:
             if not words.startswith(self._words):  # its end has changed how its start is read
                 words = self._words + self._spoken(fresh)
         else:
-            words = self._words + chinese_marks(before + fresh)[len(chinese_marks(before)) :]
+            # Behind what is read, not written: 等于 has no blank behind it, = may have one.
+            known = chinese_marks(self._words)
+            words = self._words + chinese_marks(self._words + fresh)[len(known) :]
         released = self._lexicon.show(words[len(self._words) :])
         self._settled, self._words = end, words
         return released

@@ -12,7 +12,7 @@ from cosyserve.text.rewrites.symbols import UNREAD, say_symbols
 from cosyserve.text.tokens.special import HIDDEN_NARROW
 
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_YUAN = re.compile(r"[￥¥]\s*([\d.]+\s*(?:[万亿]元?|元))")
+_YUAN = re.compile(r"[￥¥]\s*(\.?\d[\d.]*\s*(?:[万亿]元?|元))")
 _YUAN_IN_ENGLISH = re.compile(r"￥\s*([\d.,]*\d)")
 _PERCENT_RANGE = re.compile(r"(?<![\d.])([\d.]+)%?[-~～–]([\d.]+%)")
 _NUMBERED_RANGE = re.compile(r"(第\d+)[-~～](?=\d)")

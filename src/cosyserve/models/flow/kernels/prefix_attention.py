@@ -14,13 +14,16 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.flow.kernels.chunk_attention import chunk_attention, turn
-from cosyserve.models.flow.kernels.linear import Tile, is_large, tile_for
+from cosyserve.models.flow.kernels.linear import Tile, Tiles, is_large, tile_for
 from cosyserve.models.flow.kernels.past import past_arguments
 from cosyserve.models.flow.packing import LayerPast, Sight
-from cosyserve.models.kernels import pdl
+from cosyserve.models.kernels import Budget, budget, pdl
 from cosyserve.models.kernels.launch import launch, prefetch_l2
 
-TILES = Tile(32, 256, 8, 2), Tile(32, 128, 4, 2), Tile(64, 64, 4, 3)  # queries, keys
+TILES: dict[Budget, Tiles] = {  # queries, keys
+    Budget.HOPPER: (Tile(32, 256, 8, 2), Tile(32, 128, 4, 2), Tile(64, 64, 4, 3)),
+    Budget.SMALL: (Tile(32, 64, 4, 2), Tile(32, 64, 4, 2), Tile(64, 64, 4, 2)),
+}
 
 
 @triton.jit
@@ -211,7 +214,7 @@ def prefix_attention(
     length, columns = qkv.shape
     width = columns // (3 * heads)
     out = torch.empty(length, heads * width, device=qkv.device, dtype=qkv.dtype)
-    bq, bk, warps, stages = tile_for(length, TILES)
+    bq, bk, warps, stages = tile_for(length, TILES[budget(qkv.device)])
     launch(
         _attend,
         (triton.cdiv(length, bq), heads),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 
-from cosyserve.contracts import AudioChunk
+from cosyserve.contracts import AudioChunk, Floats
+from cosyserve.engine.scheduling.chunks import Chunks, Token2WavLike
 from cosyserve.errors import CosyError, WorkerError
-from tests.engine.mocks import mock_scheduler, request
+from tests.engine.mocks import Clock, mock_scheduler, request
 from tests.engine.scheduling.test_scheduler import Heard, run, seconds
 
 
@@ -118,3 +121,41 @@ def test_a_gpu_that_has_failed_ends_its_process(part: str) -> None:
         run(scheduler)
     (error,) = heard
     assert isinstance(error, WorkerError)
+
+
+def test_what_is_queued_is_computed_before_a_failed_batch_is_tried_again() -> None:
+    """Batches of a queue share their buffers: one that is queued by halves must not go on in those
+    of another."""
+    events: list[str] = []
+
+    class Audio:
+        launched = True
+
+        def __init__(self, names: str) -> None:
+            self.names = names
+            events.append(f"start {names}")
+
+        def poll(self) -> bool:
+            return self.names == "ab"
+
+        def get(self) -> list[tuple[Floats, str]]:
+            events.append(f"get {self.names}")
+            if self.names == "ab":
+                raise CosyError("no numbers")
+            return [(np.zeros(1, np.float32), self.names)]
+
+    class Token2Wav:
+        def start(self, states: list[str], *_: object, urgent: bool) -> Audio:
+            return Audio("".join(states))
+
+    def source(name: str) -> Any:
+        return SimpleNamespace(
+            state=name, urgent=False, stream=True, final=False, done=False, due=list
+        )
+
+    chunks: Chunks[Any] = Chunks(cast("Token2WavLike", Token2Wav()), Clock())
+    chunks.start([source("a"), source("b")])
+    chunks.start([source("c")])
+    assert [one.state for one, _ in chunks.finished()] == ["a", "b"]
+    assert events[2:4] == ["get ab", "get c"]
+    assert events[4:] == ["start a", "get a", "start b", "get b"]

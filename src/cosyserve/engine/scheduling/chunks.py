@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -194,6 +195,10 @@ class Chunks(Generic[S]):
             present = [source for source in batch.sources if not source.done]
             if len(batch.sources) == 1:
                 return [(source, error) for source in present]
+            # What is queued by halves would go on with the numbers of what is queued behind it.
+            for other in self._running[urgent]:
+                with suppress(Exception):  # it says so again when its turn has come
+                    other.audio.get()
             # The one that fails must not take the others along.
             alone = [self._results(self._started([one], urgent), urgent) for one in present]
             return list(itertools.chain.from_iterable(alone))

@@ -36,7 +36,7 @@ def test_a_budget_is_a_share_of_the_gpu(
     assert limits == {CUDA: pytest.approx(share)}
 
 
-@pytest.mark.parametrize(("budget", "left"), [("1", 30), ("0.5", 18)])
+@pytest.mark.parametrize(("budget", "left"), [("1", 30), ("0.5", 18), ("1GiB", 0)])
 def test_what_is_left_is_within_the_budget(
     budget: str, left: int, limits: dict[torch.device, float]
 ) -> None:

@@ -42,7 +42,7 @@ def free_bytes(device: torch.device) -> int:
         return 0
     free, total = torch.cuda.mem_get_info(device)
     ours = torch.cuda.memory_reserved(device)
-    return min(free, _limits.get(device, total) - ours)
+    return max(0, min(free, _limits.get(device, total) - ours))
 
 
 def budget_bytes(budget: str, total: int) -> int:

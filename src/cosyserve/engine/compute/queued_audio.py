@@ -12,6 +12,7 @@ import torch
 
 from cosyserve.contracts import Floats
 from cosyserve.engine.compute.graphs.device_queue import DeviceQueue, HostCopy, Mark
+from cosyserve.engine.compute.graphs.prefix_cache import PrefixCache
 from cosyserve.engine.compute.stretch import StretchState
 from cosyserve.errors import CosyError
 from cosyserve.models.flow.flow import FlowState
@@ -63,10 +64,16 @@ class QueuedAudio:
     be held up, and the LM with it."""
 
     def __init__(
-        self, queue: DeviceQueue, before: Sequence[Token2WavState], launches: Launches
+        self,
+        queue: DeviceQueue,
+        before: Sequence[Token2WavState],
+        launches: Launches,
+        prefixes: PrefixCache | None = None,
     ) -> None:
-        """`before`: what the chunks are computed from, which must be there until they are."""
+        """`before`: what the chunks are computed from, which must be there until they are;
+        `prefixes`: where the launches leave what they compute of prompts."""
         self._queue, self._before, self._launches = queue, before, launches
+        self._prefixes = prefixes
         self._marks: deque[Mark] = deque()
         self._result: tuple[list[Token2WavState], HostCopy] | None = None
         self._error: Exception | None = None
@@ -91,8 +98,15 @@ class QueuedAudio:
         after, copies = self._result
         samples = [chunk.numpy().copy() for chunk in copies.get()]
         if not all(np.isfinite(chunk).all() for chunk in samples):
+            self._forget_prompts()
             raise CosyError("the model computed NaN instead of speech: its weights are broken")
         return list(zip(samples, after, strict=True))
+
+    def _forget_prompts(self) -> None:
+        """One that is no number may have come into what is kept of its neighbours in a pack."""
+        if self._prefixes:
+            for state in self._before:
+                self._prefixes.forget(state.flow.prompt)
 
     def _go_on(self) -> None:
         with self._queue.use(), torch.inference_mode():

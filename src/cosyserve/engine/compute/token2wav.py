@@ -200,7 +200,8 @@ class _Pipeline:
         tokens: Sequence[Sequence[int]],
         final: Sequence[bool] | None,
     ) -> QueuedAudio:
-        return QueuedAudio(self.queue, states, self._launches(states, tokens, final))
+        launches = self._launches(states, tokens, final)
+        return QueuedAudio(self.queue, states, launches, self.prefixes)
 
     def _launches(
         self,

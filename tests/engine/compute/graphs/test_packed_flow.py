@@ -158,7 +158,8 @@ def test_a_prompt_that_was_heard_before_is_not_computed_again(
     assert pack.prefixes
     prompts = [replace(prompt_of(count), key=key) for count, key in ((14, "a"), (8, "b"), (2, "c"))]
     states = [FlowState(prompt) for prompt in prompts]
-    tokens = [torch.randint(0, 30, (count,)).tolist() for count in (3, 4, 3)]
+    # 32 in all, so that the last frame that is there is the last that is seen.
+    tokens = [torch.randint(0, 30, (count,)).tolist() for count in (3, 4, 4)]
     final = [True, False, True]
     ids = [torch.tensor(row, device=DEVICE) for row in tokens]
     expected = flow.advance(states, ids, final)

@@ -113,6 +113,21 @@ def test_work_that_was_given_up_leaves_nothing_to_read(cache: PrefixCache) -> No
     assert cache.known(prompt_of("a")) == 20
 
 
+def test_a_voice_that_is_heard_all_day_keeps_nothing_of_what_is_over(cache: PrefixCache) -> None:
+    fill(cache, "a")
+    for _ in range(100):
+        cache.give_back(taken(cache, "a"), PASSED, done=True)
+    assert len(taken(cache, "a").slot.ends) == 1
+
+
+def test_what_was_computed_wrongly_is_forgotten(cache: PrefixCache) -> None:
+    fill(cache, "a")
+    cache.forget(prompt_of("a"))
+    cache.forget(prompt_of("unknown"))
+    assert cache.known(prompt_of("a")) is None
+    assert taken(cache, "a").wanted == 20
+
+
 def test_lines_of_the_memory_are_apart_and_doubled_for_guidance(
     cache: PrefixCache, flow: Flow
 ) -> None:

@@ -269,6 +269,10 @@ class PackedFlow:
             parts += prefixes.again() if copies == 2 else prefixes
         position = spans.positions() + FRAMES_PER_TOKEN * known[row]
         at = position + FRAMES_PER_TOKEN * (buffers.counts.cumsum(0) - buffers.counts)[row]
+        at = torch.where(spans.ends > 0, at, 0)  # what is behind all rows may be behind all frames
+        parts = [*(spans.again() if copies == 2 else spans), *parts]
+        for buffer, part in zip(buffers.sight, parts, strict=False):
+            buffer[: len(part)].copy_(part)
         x, rows = buffers.x[:frames], buffers.rows[: copies * frames]
         x.copy_(self._noise[position])
         rows.zero_()
@@ -276,9 +280,6 @@ class PackedFlow:
         rows[:frames, mel : 2 * mel].copy_(buffers.mu[at])
         rows[:frames, 2 * mel : 3 * mel].copy_(flow.speaker(buffers.speaker)[row])
         rows[:frames, 3 * mel :].copy_(buffers.prompt[at])
-        parts = [*(spans.again() if copies == 2 else spans), *parts]
-        for buffer, part in zip(buffers.sight, parts, strict=False):
-            buffer[: len(part)].copy_(part)
 
     def _hidden(self, chunks: RowChunks) -> Hidden:
         """What an estimate does not see of the chunks before."""

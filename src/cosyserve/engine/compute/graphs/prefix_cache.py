@@ -35,8 +35,7 @@ class Slot:
 
     @property
     def idle(self) -> bool:
-        self.ends = [end for end in self.ends if not end.passed]
-        return not (self.borrowers or self.ends)
+        return not self.borrowers and all(end.passed for end in self.ends)
 
 
 class Borrowed(NamedTuple):
@@ -94,9 +93,16 @@ class PrefixCache:
         """`end`: of the call's work in its queue; `done`: it was all queued."""
         slot = borrowed.slot
         slot.borrowers -= 1
-        slot.ends.append(end)
-        if borrowed.wanted:
-            slot.key, slot.filled = (slot.key, end) if done else ("", None)
+        slot.ends = [*(earlier for earlier in slot.ends if not earlier.passed), end]
+        if borrowed.wanted and done:
+            slot.filled = end
+        elif borrowed.wanted:
+            self._empty(slot)
+
+    def forget(self, prompt: FlowPrompt) -> None:
+        """What was computed of it is wrong."""
+        if slot := self._slot_of(prompt):
+            self._empty(slot)
 
     def columns(self, rows: Sequence[Borrowed | None]) -> list[list[int]]:
         """Of each row its first line of the memories, and the tokens that it knows and wants."""
@@ -107,6 +113,11 @@ class PrefixCache:
         """Of the prompt's prefix: whole chunks that see nothing of what is said behind it."""
         fixed = len(prompt.tokens) - self._lookahead if prompt.key else 0
         return max(0, min(fixed, MAX_TOKENS) // self._grid * self._grid)
+
+    def _empty(self, slot: Slot) -> None:
+        slot.key, slot.filled = "", None
+        self._slots.remove(slot)
+        self._slots.insert(0, slot)
 
     def _slot_of(self, prompt: FlowPrompt) -> Slot | None:
         key = prompt.key

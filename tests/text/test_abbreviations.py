@@ -42,7 +42,8 @@ def test_a_word_is_read_the_same_beside_any_other(words: list[str]) -> None:
 
 LETTERS = st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=9)
 MARK = st.sampled_from(["", ",", "!", "?"])
-NAME = st.builds(str.__add__, st.sampled_from("ABIWZ"), LETTERS)  # a capital alone is spelled
+# A capital alone is spelled, and so are several of it (Ws).
+NAME = st.builds(str.__add__, st.sampled_from("ABIWZ"), LETTERS.filter(lambda rest: rest != "s"))
 WORD = st.builds(str.__add__, LETTERS | NAME, MARK)
 
 

@@ -84,7 +84,8 @@ def test_the_audit_says_what_is_marked(server: Running, caplog: pytest.LogCaptur
         add(other, "ada")
         heard = other.say(voice="ada", response_format="f32").content
         assert np.array_equal(np.frombuffer(heard, "<f4"), other.engine.samples)
-    lines = [json.loads(message) for message in caplog.messages]
+    audit = [record for record in caplog.records if record.name == "cosyserve.audit"]
+    lines = [json.loads(record.getMessage()) for record in audit]
     spoken = [line["watermark"] for line in lines if line["audit"] == "voice.spoken"]
     assert spoken == [True, False]
     assert all("watermark" not in line for line in lines if line["audit"] != "voice.spoken")

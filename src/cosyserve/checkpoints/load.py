@@ -37,7 +37,7 @@ def load_model(
 
     Flow and vocoder may have devices of their own; a CosyVoice folder may have several LMs.
     """
-    place, token2wav = _device(device), [_device(name) for name in token2wav_devices]
+    place, token2wav = device_of(device), [device_of(name) for name in token2wav_devices]
     if any(each.type == "cpu" for each in (place, *token2wav)):
         os.environ.setdefault(*CONVOLUTIONS)
     if str(model) == testmodel.NAME:
@@ -89,7 +89,8 @@ def gpu_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if found and found.capability >= BFLOAT16 else torch.float32
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
+    """The device with this name; `auto`: the first GPU, or the CPU where there is none."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -100,4 +101,6 @@ def _device(name: str) -> torch.device:
         raise InputError(
             f"device {name} is asked for, but torch sees {torch.cuda.device_count()} CUDA devices"
         )
+    if device.type == "cuda" and device.index is None:  # one name for each GPU
+        return torch.device("cuda", torch.cuda.current_device())
     return device

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import AudioChunk, Pushed, SpeechRequest
 from cosyserve.engine.scheduling.lm_requests import arriving_tokens
-from cosyserve.engine.scheduling.scheduler import Scheduler
+from cosyserve.engine.scheduling.start import scheduler_of
 from cosyserve.engine.text_stream import by_part, by_sentence
 from cosyserve.errors import CosyError, InputError
 from cosyserve.text.pronunciation.ssml import is_ssml
@@ -29,7 +29,7 @@ def speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
 
 def _speak(model: Model, request: SpeechRequest) -> Iterator[AudioChunk]:
     assert isinstance(request.text, str | Iterator)
-    scheduler = Scheduler.of(model, slots=1)
+    scheduler = scheduler_of(model, slots=1)
     items: list[AudioChunk | CosyError] = []
     session = scheduler.open(request, items.append)
     text = None if isinstance(request.text, str) else _settled_ids(model, request, request.text)

@@ -15,7 +15,7 @@ from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.compute.graphs import vocoder
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.token2wav import Token2Wav
-from cosyserve.engine.scheduling.scheduler import Scheduler
+from cosyserve.engine.scheduling.start import scheduler_of
 from cosyserve.engine.tts import TTS
 from cosyserve.errors import CosyError
 from cosyserve.models.config import LMConfig
@@ -66,7 +66,7 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
 
 
 def spoken(model: Model, texts: list[str], *, captured: bool) -> list[Floats]:
-    scheduler = Scheduler.of(model, slots=4)
+    scheduler = scheduler_of(model, slots=4)
     if captured:
         scheduler.warm_up()
     voice = TTS(model).default_voice

@@ -18,7 +18,6 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> dict[torch.device, float]:
     shares: dict[torch.device, float] = {}
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (30 * GIB, 40 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 2 * GIB)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(gpu_memory, "_limits", {})
     monkeypatch.setattr(
         torch.cuda,
@@ -32,7 +31,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> dict[torch.device, float]:
 def test_a_budget_is_a_share_of_the_gpu(
     budget: str, share: float, limits: dict[torch.device, float]
 ) -> None:
-    limit_gpu_memory(budget, [torch.device("cpu"), torch.device("cuda")])
+    limit_gpu_memory(budget, [torch.device("cpu"), CUDA])
     assert limits == {CUDA: pytest.approx(share)}
 
 

@@ -26,12 +26,10 @@ def holds(monkeypatch: pytest.MonkeyPatch, fitting: int) -> list[int]:
     return tried
 
 
-def test_half_as_many_are_tried_until_they_fit(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fewer_are_tried_until_they_fit(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = holds(monkeypatch, 2)
     assert start_scheduler(model).slots == 2
-    assert tried == [CPU_SLOTS, 4, 2]
+    assert tried == [CPU_SLOTS, 6, 4, 3, 2]
 
 
 def test_slots_that_were_asked_for_are_not_changed(
@@ -47,4 +45,4 @@ def test_not_even_one_fits(model: Model, monkeypatch: pytest.MonkeyPatch) -> Non
     tried = holds(monkeypatch, 0)
     with pytest.raises(OutOfGPUMemoryError, match="for 1 sessions"):
         start_scheduler(model)
-    assert tried == [CPU_SLOTS, 4, 2, 1]
+    assert tried == [CPU_SLOTS, 6, 4, 3, 2, 1]

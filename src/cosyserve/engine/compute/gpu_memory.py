@@ -22,8 +22,6 @@ def limit_gpu_memory(budget: str, devices: Iterable[torch.device]) -> None:
     for device in devices:
         if device.type != "cuda":
             continue
-        if device.index is None:  # torch wants a number where it sets a limit
-            device = torch.device("cuda", torch.cuda.current_device())
         free, total = torch.cuda.mem_get_info(device)
         ours = torch.cuda.memory_reserved(device)
         size = budget_bytes(budget, total)

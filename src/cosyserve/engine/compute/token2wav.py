@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.contracts import Floats, Voice
+from cosyserve.engine.compute import gpu_memory
 from cosyserve.engine.compute.graphs.device_queue import LATER, SOON, DeviceQueue
 from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
 from cosyserve.engine.compute.graphs.padded_flow import FlowGraphs
@@ -30,7 +31,10 @@ from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.models.vocoder.stream import VocoderState
 
 BATCH, BATCH_TOKENS = 8, 256  # chunks in one call where shapes are free, and their tokens together
-TOKENS, FRAMES = 4096, 8192  # that the rows of one static shape may have together
+TOKENS, FRAMES = 4096, 4096  # that the rows of one static shape may have together
+# Of the free memory that the vocoder may have, which needs so much for each frame of its largest
+# shape, as measured with the published sizes.
+SHARE, FRAME_BYTES = 0.1, 800_000
 
 
 class Token2Wav:
@@ -50,15 +54,23 @@ class Token2Wav:
         self.flow, self.vocoder, self.hop = flow, vocoder, hop
         device = flow.weight.device
         self._voices = DeviceQueue(device)
-        soon = _Pipeline(flow, vocoder, DeviceQueue(device, SOON, static=static), rows)
-        self._urgent = self._later = soon
+        self._warm = False
+        frames, soon = max_frames(device), DeviceQueue(device, SOON, static=static)
         if device.type == "cuda":
             later = DeviceQueue(device, LATER, static=static)
-            self._later = _Pipeline(flow, vocoder, later, rows, soon.prefixes)
+            # First chunks are short.
+            self._urgent = _Pipeline(flow, vocoder, soon, rows, frames // 2)
+            shared = self._urgent.prefixes
+            self._later = _Pipeline(flow, vocoder, later, rows, frames, shared)
+        else:
+            self._urgent = self._later = _Pipeline(flow, vocoder, soon, rows, frames)
 
     @torch.inference_mode()
     def warm_up(self) -> int:
-        """Captures every shape -> how many. Proves that they compute numbers."""
+        """Captures every shape, the first time -> how many. Proves that they compute numbers."""
+        if self._warm:
+            return 0
+        self._warm = True
         shapes = sum(pipeline.warm_up() for pipeline in {self._urgent, self._later})
         if shapes:
             self._prove()
@@ -164,13 +176,15 @@ class _Pipeline:
         vocoder: HiFT,
         queue: DeviceQueue,
         rows: Sequence[int],
+        frames: int,
         prefixes: PrefixCache | None = None,
     ) -> None:
+        """`frames` of the vocoder's largest shape."""
         self.flow, self.vocoder, self.queue = flow, vocoder, queue
         self._flow: PackedFlow | FlowGraphs | None = None
         self._vocoder: VocoderGraphs | None = None
         if queue.static:
-            self._vocoder = VocoderGraphs(vocoder, queue, rows, FRAMES)
+            self._vocoder = VocoderGraphs(vocoder, queue, rows, frames)
         if queue.static and not isinstance(flow.estimator, ForeignEstimator):
             packed = PackedFlow.of(flow, queue, rows[-1], prefixes)
             self._flow = packed or FlowGraphs(flow, queue, rows, TOKENS)
@@ -260,6 +274,13 @@ class _Pipeline:
             done = self._vocoder.advance(*part) if fits else stream.advance(self.vocoder, *part)
             vocoded.update(zip(group, done, strict=True))
         return [vocoded[n] for n in range(len(states))]
+
+
+def max_frames(device: torch.device) -> int:
+    """Frames of the vocoder's largest shape, by what memory this device has."""
+    if device.type != "cuda":
+        return FRAMES
+    return min(FRAMES, int(SHARE * gpu_memory.free_bytes(device)) // FRAME_BYTES)
 
 
 def _lengths(states: Sequence[Token2WavState], tokens: Sequence[Sequence[int]]) -> list[int]:

@@ -22,7 +22,7 @@ class OutOfGPUMemoryError(CosyError):
 
 class Part(Protocol):
     def warm_up(self) -> int:
-        """-> how many shapes are ready."""
+        """-> how many shapes became ready."""
         ...
 
     def reserve(self) -> None:

@@ -11,19 +11,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from cosyserve.checkpoints.model import Model
 from cosyserve.choices import MAX_WAIT_SECONDS, MAX_WAITING
 from cosyserve.contracts import EngineStats, Floats, SpeechRequest
 from cosyserve.engine.compute.errors import client_error, is_fatal
 from cosyserve.engine.compute.generation import Generation
-from cosyserve.engine.compute.limits import MAX_POSITIONS, POLL_SECONDS
-from cosyserve.engine.compute.lm_runner import LMRunner
-from cosyserve.engine.compute.profile import CPU_SLOTS, LATENCY, Profile
-from cosyserve.engine.compute.token2wav import Token2Wav
-from cosyserve.engine.compute.warm_up import oom_as_error, warm_up
+from cosyserve.engine.compute.limits import POLL_SECONDS
+from cosyserve.engine.compute.profile import CPU_SLOTS
+from cosyserve.engine.compute.warm_up import warm_up
 from cosyserve.engine.scheduling.admission import Admission
 from cosyserve.engine.scheduling.chunks import NEEDED_SECONDS, Token2WavLike
-from cosyserve.engine.scheduling.plan import UtterancePlan, plan
+from cosyserve.engine.scheduling.plan import UtterancePlan
 from cosyserve.engine.scheduling.session import AudioSink, Session, Utterance
 from cosyserve.engine.scheduling.session_chunks import SessionChunks
 from cosyserve.engine.scheduling.take import UnusableTakeError
@@ -75,37 +72,9 @@ class Scheduler:
         self._tokens = 0
         self._lm_seconds = 0.0
 
-    @classmethod
-    def of(
-        cls,
-        model: Model,
-        lm: LMLike | None = None,
-        *,
-        slots: int = 0,
-        max_waiting: int = MAX_WAITING,
-        max_wait: float = MAX_WAIT_SECONDS,
-        profile: Profile = LATENCY,
-    ) -> Scheduler:
-        """The scheduler of a model; 0 slots are as many as the profile has. Another LM may draw
-        the tokens: then the model needs no weights of one."""
-        slots = slots or profile.slots_on(model.device)
-        rows = [count for count in profile.rows if count < 2 * slots]
-        with oom_as_error(slots):
-            lm = lm or LMRunner(model.need_lm()[0], slots, MAX_POSITIONS)
-            model.need_token2wav()
-            token2wavs = [Token2Wav(*pair, rows, profile.hop) for pair in model.token2wavs]
-        return cls(
-            lm,
-            token2wavs,
-            lambda request, read, device: plan(model, token2wavs[device], request, read),
-            slots=slots,
-            max_waiting=max_waiting,
-            max_wait=max_wait,
-        )
-
     def warm_up(self) -> None:
         """Captures and allocates what sessions need, before the first of them."""
-        warm_up({"speech LM": self.lm, **self._chunks.token2wavs}, self.slots)
+        warm_up({**self._chunks.token2wavs, "speech LM": self.lm}, self.slots)
 
     def open(self, request: SpeechRequest, sink: AudioSink) -> Session:
         """A new session, planned here and now, or when more of it is needed; its chunks, or one

@@ -10,6 +10,12 @@ from cosyserve.engine.scheduling.chunks import Chunks, Token2WavLike
 from cosyserve.engine.scheduling.session import Session
 
 
+def by_name(token2wavs: Sequence[Token2WavLike]) -> dict[str, Token2WavLike]:
+    """By what each is called in the log."""
+    names = ("token2wav", *(f"token2wav {n + 1}" for n in range(1, len(token2wavs))))
+    return dict(zip(names, token2wavs, strict=True))
+
+
 class SessionChunks:
     def __init__(self, token2wavs: Sequence[Token2WavLike], clock: Callable[[], float]) -> None:
         self._devices: list[Chunks[Session]] = [Chunks(one, clock) for one in token2wavs]
@@ -25,9 +31,7 @@ class SessionChunks:
 
     @property
     def token2wavs(self) -> Mapping[str, Token2WavLike]:
-        """By what each is called in the log."""
-        names = ("token2wav", *(f"token2wav {n + 1}" for n in range(1, len(self._devices))))
-        return {name: chunks.token2wav for name, chunks in zip(names, self._devices, strict=True)}
+        return by_name([chunks.token2wav for chunks in self._devices])
 
     def least_loaded(self, sessions: Iterable[Session]) -> int:
         """The device with the fewest of these sessions."""

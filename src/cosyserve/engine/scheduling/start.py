@@ -1,21 +1,51 @@
-"""A scheduler that is ready, with as many slots as the memory holds."""
+"""The scheduler of a model: as it is, or warmed up with as many slots as the memory holds."""
 
 from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Sequence
 
 import torch
 
 from cosyserve.checkpoints.model import Model
 from cosyserve.choices import MAX_WAIT_SECONDS, MAX_WAITING
+from cosyserve.engine.compute.limits import MAX_POSITIONS
+from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.profile import LATENCY, Profile
-from cosyserve.engine.compute.warm_up import OutOfGPUMemoryError
+from cosyserve.engine.compute.token2wav import Token2Wav
+from cosyserve.engine.compute.warm_up import OutOfGPUMemoryError, oom_as_error, warm_up
+from cosyserve.engine.scheduling.plan import plan
 from cosyserve.engine.scheduling.scheduler import LMLike, Scheduler
+from cosyserve.engine.scheduling.session_chunks import by_name
 
 log = logging.getLogger(__name__)
+
+
+def scheduler_of(
+    model: Model,
+    lm: LMLike | None = None,
+    token2wavs: Sequence[Token2Wav] = (),
+    *,
+    slots: int = 0,
+    max_waiting: int = MAX_WAITING,
+    max_wait: float = MAX_WAIT_SECONDS,
+    profile: Profile = LATENCY,
+) -> Scheduler:
+    """The scheduler of a model; 0 slots are as many as the profile has. Another LM may draw the
+    tokens: then the model needs no weights of one."""
+    slots = slots or profile.slots_on(model.device)
+    with oom_as_error(slots):
+        ready = token2wavs or _token2wavs(model, slots, profile)
+        lm = lm or LMRunner(model.need_lm()[0], slots, MAX_POSITIONS)
+    return Scheduler(
+        lm,
+        ready,
+        lambda request, read, device: plan(model, ready[device], request, read),
+        slots=slots,
+        max_waiting=max_waiting,
+        max_wait=max_wait,
+    )
 
 
 def start_scheduler(
@@ -29,26 +59,39 @@ def start_scheduler(
 ) -> Scheduler:
     """The scheduler of a model, warmed up.
 
-    0 slots are as many as the profile has; where they don't fit on the GPU, half as many, and so
-    on. Slots that were asked for are an error when they don't fit.
+    0 slots are as many as the profile has; where they don't fit on the GPU, beside all else that a
+    session needs, as many as do. Slots that were asked for are an error when they don't fit.
     """
-    make = partial(
-        Scheduler.of, model, lm, max_waiting=max_waiting, max_wait=max_wait, profile=profile
-    )
     count = slots or profile.slots_on(model.device)
+    with oom_as_error(count):
+        token2wavs = _token2wavs(model, count, profile)
+    warm_up(by_name(token2wavs), count)
     while True:
         try:
-            return _warm(make, count)
+            scheduler = scheduler_of(
+                model,
+                lm,
+                token2wavs,
+                slots=count,
+                max_waiting=max_waiting,
+                max_wait=max_wait,
+                profile=profile,
+            )
+            scheduler.warm_up()
         except OutOfGPUMemoryError:
             if slots or count == 1:
                 raise
+        else:
+            return scheduler
         gc.collect()  # graphs of the one before hold the memory of the next
         torch.cuda.empty_cache()
-        log.warning("the GPU has no memory for %d sessions: %d are tried", count, count // 2)
-        count //= 2
+        fewer = 3 * count // 4
+        log.warning("the GPU has no memory for %d sessions: %d are tried", count, fewer)
+        count = fewer
 
 
-def _warm(make: Callable[..., Scheduler], slots: int) -> Scheduler:
-    scheduler = make(slots=slots)
-    scheduler.warm_up()
-    return scheduler
+def _token2wavs(model: Model, slots: int, profile: Profile) -> list[Token2Wav]:
+    """One on each of the devices that flow and vocoder are on."""
+    model.need_token2wav()
+    rows = [count for count in profile.rows if count < 2 * slots]
+    return [Token2Wav(*pair, rows, profile.hop) for pair in model.token2wavs]

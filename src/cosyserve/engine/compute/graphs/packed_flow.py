@@ -42,7 +42,7 @@ SIZES = (
 )
 
 
-class Kind(Enum):
+class PackedWork(Enum):
     """What a graph computes: the conditions of whole texts or of chunks, what the Euler steps begin
     with, or one of them."""
 
@@ -96,7 +96,7 @@ class PackedFlow:
 
     def warm_up(self) -> int:
         """Captures every size -> how many."""
-        self._graphs.capture((kind, size) for size in self.sizes for kind in Kind)
+        self._graphs.capture((kind, size) for size in self.sizes for kind in PackedWork)
         return len(self.sizes)
 
     def max_batch(self, tokens: Sequence[int]) -> int:
@@ -140,12 +140,12 @@ class PackedFlow:
             if self.flow.config.remembers:
                 self._write_chunks(states if streaming else (), counts)
             own = self._write_prefixes(borrowed, counts)
-            encode = Kind.ENCODE_CHUNK if streaming else Kind.ENCODE_WHOLE
+            encode = PackedWork.ENCODE_CHUNK if streaming else PackedWork.ENCODE_WHOLE
             self._graphs.run((encode, self._size(counts)))
-            self._graphs.run((Kind.BEGIN, self._size(own)))
+            self._graphs.run((PackedWork.BEGIN, self._size(own)))
             yield
             for _ in range(self.flow.config.steps):
-                self._graphs.run((Kind.EULER_STEP, self._size(own)))
+                self._graphs.run((PackedWork.EULER_STEP, self._size(own)))
                 yield
             done = True
         finally:
@@ -221,14 +221,14 @@ class PackedFlow:
             begin += count
         self.queue.write(self._buffers.chunks[:begin], np.concatenate(columns, axis=1).T)
 
-    def _compute(self, work: tuple[Kind, int]) -> None:
+    def _compute(self, work: tuple[PackedWork, int]) -> None:
         kind, size = work
-        if kind is Kind.EULER_STEP:
+        if kind is PackedWork.EULER_STEP:
             self._step(size)
-        elif kind is Kind.BEGIN:
+        elif kind is PackedWork.BEGIN:
             self._begin(size)
         else:
-            self._encode(size, streaming=kind is Kind.ENCODE_CHUNK)
+            self._encode(size, streaming=kind is PackedWork.ENCODE_CHUNK)
 
     def _encode(self, size: int, streaming: bool) -> None:
         """What the tokens of whole rows say about their frames."""

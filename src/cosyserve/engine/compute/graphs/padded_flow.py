@@ -34,7 +34,7 @@ SIZES = (
 Shape = tuple[int, int]  # rows, tokens per row
 
 
-class Kind(Enum):
+class PaddedWork(Enum):
     """What a graph computes: the conditions of a whole text or of a chunk, or an Euler step."""
 
     PREPARE_WHOLE = auto()
@@ -87,7 +87,7 @@ class FlowGraphs:
 
     def warm_up(self) -> int:
         """Captures every shape -> how many."""
-        self._graphs.capture((kind, shape) for shape in self.shapes for kind in Kind)
+        self._graphs.capture((kind, shape) for shape in self.shapes for kind in PaddedWork)
         return len(self.shapes)
 
     def max_batch(self, tokens: Sequence[int]) -> int:
@@ -151,10 +151,12 @@ class FlowGraphs:
         if apart:
             assert ends is not None
             self._write_chunks(buffers.chunks, prompts, ends, encoded)
-        self._graphs.run((Kind.PREPARE_WHOLE if ends is None else Kind.PREPARE_CHUNK, shape))
+        self._graphs.run(
+            (PaddedWork.PREPARE_WHOLE if ends is None else PaddedWork.PREPARE_CHUNK, shape)
+        )
         yield
         for _ in range(self.flow.config.steps):
-            self._graphs.run((Kind.EULER_STEP, shape))
+            self._graphs.run((PaddedWork.EULER_STEP, shape))
             yield
         return buffers.x, encoded
 
@@ -172,12 +174,12 @@ class FlowGraphs:
             columns[:, row, :size] = chunk_columns(start, [start + end for end in past], size)
         self.queue.write(target, columns)
 
-    def _compute(self, work: tuple[Kind, Shape]) -> None:
+    def _compute(self, work: tuple[PaddedWork, Shape]) -> None:
         kind, shape = work
-        if kind is Kind.EULER_STEP:
+        if kind is PaddedWork.EULER_STEP:
             self._step(shape)
         else:
-            self._prepare(shape, streaming=kind is Kind.PREPARE_CHUNK)
+            self._prepare(shape, streaming=kind is PaddedWork.PREPARE_CHUNK)
 
     def _prepare(self, shape: Shape, streaming: bool) -> None:
         """All that the Euler steps have in common."""

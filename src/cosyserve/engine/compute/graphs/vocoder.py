@@ -6,6 +6,7 @@ padding changes nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -26,9 +27,8 @@ from cosyserve.models.vocoder.stream import (
 # Frames of a window: left context and held frames, then those of a hop.
 SIZES = (32, 48, 64, 80, 104, 128, 160, 192, 232, 280, 352, 432, 560, 720, 944, 1232, 1600, 2048)
 
-# Frames of a shape for each that is needed, and as many more as take no longer: beyond that, two
-# calls are quicker.
-WASTE, SMALL = 1.3, 512
+# What a call costs, in frames: as many as its shape has, but no less than SMALL, and CALL more.
+SMALL, CALL = 512, 80
 
 Shape = tuple[int, int]
 
@@ -38,7 +38,7 @@ class VocoderGraphs:
         self, vocoder: HiFT, queue: DeviceQueue, rows: Sequence[int], max_frames: int
     ) -> None:
         """Shapes are `rows` times SIZES with at most so many frames in all."""
-        self.vocoder, self.queue = vocoder, queue
+        self.vocoder, self.queue, self._rows = vocoder, queue, tuple(rows)
         self.shapes = [
             (count, size) for size in SIZES for count in rows if count * size <= max_frames
         ]
@@ -57,16 +57,28 @@ class VocoderGraphs:
         return smallest_shape(self.shapes, len(frames), max(frames)) is not None
 
     def groups(self, frames: Sequence[int]) -> list[list[int]]:
-        """Windows of so many frames, by their numbers, in calls that compute little else."""
-        return self._halved(sorted(range(len(frames)), key=frames.__getitem__), frames)
+        """Windows of so many frames, by their numbers, in calls that cost least together."""
+        order = sorted(range(len(frames)), key=frames.__getitem__, reverse=True)
+        # Of the last n of them, the cost and the first group.
+        best: list[tuple[float, list[int]]] = [(0.0, [])]
+        for left in range(1, len(order) + 1):
+            last = order[-left:]
+            counts = {min(rows, left) for rows in (1, *self._rows)}
+            cost, count = min(
+                (self._cost(count, frames[last[0]]) + best[left - count][0], count)
+                for count in counts
+            )
+            best.append((cost, last[:count]))
+        groups, left = [], len(order)
+        while left:
+            groups.append(best[left][1])
+            left -= len(groups[-1])
+        return groups
 
-    def _halved(self, numbers: list[int], frames: Sequence[int]) -> list[list[int]]:
-        shape = smallest_shape(self.shapes, len(numbers), frames[numbers[-1]])
-        needed = sum(frames[number] for number in numbers)
-        if len(numbers) == 1 or (shape and shape[0] * shape[1] <= WASTE * needed + SMALL):
-            return [numbers]
-        half = len(numbers) // 2
-        return self._halved(numbers[:half], frames) + self._halved(numbers[half:], frames)
+    def _cost(self, rows: int, longest: int) -> float:
+        if shape := smallest_shape(self.shapes, rows, longest):
+            return max(SMALL, shape[0] * shape[1]) + CALL
+        return longest if rows == 1 else math.inf  # one row can do without a shape
 
     def advance(
         self, states: Sequence[VocoderState], mels: Sequence[Tensor], final: Sequence[bool]

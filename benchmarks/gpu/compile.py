@@ -35,13 +35,13 @@ from triton.runtime.driver import driver
 from benchmarks.gpu.bench import FAMILIES, FULL
 from cosyserve.choices import KernelChoice
 from cosyserve.engine.compute import gpu_memory
+from cosyserve.engine.compute.gpu_memory import MAX_FRAMES
 from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
 from cosyserve.engine.compute.graphs.lm import LMGraphs
 from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
 from cosyserve.engine.compute.graphs.vocoder import VocoderGraphs
 from cosyserve.engine.compute.limits import MAX_POSITIONS
 from cosyserve.engine.compute.profile import THROUGHPUT
-from cosyserve.engine.compute.token2wav import FRAMES
 from cosyserve.models import fused, kernels
 from cosyserve.models.config import (
     DiTConfig,
@@ -178,7 +178,7 @@ def trace(family: str, parts: Sequence[str], dtype: torch.dtype) -> None:
         assert packed
         packed.warm_up()
     if "vocoder" in parts:
-        VocoderGraphs(vocoder, queue, THROUGHPUT.rows, FRAMES).warm_up()
+        VocoderGraphs(vocoder, queue, THROUGHPUT.rows, MAX_FRAMES).warm_up()
 
 
 def narrow(config: ModelConfig) -> tuple[LMConfig, FlowConfig, VocoderConfig]:

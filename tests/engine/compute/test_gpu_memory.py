@@ -6,10 +6,16 @@ import pytest
 import torch
 
 from cosyserve.engine.compute import gpu_memory
-from cosyserve.engine.compute.gpu_memory import GIB, free_bytes, limit_gpu_memory
+from cosyserve.engine.compute.gpu_memory import (
+    GIB,
+    free_bytes,
+    limit_gpu_memory,
+    max_frames,
+    max_tokens,
+)
 from cosyserve.errors import InputError
 
-CUDA = torch.device("cuda", 0)
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 
 
 @pytest.fixture
@@ -31,7 +37,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> dict[torch.device, float]:
 def test_a_budget_is_a_share_of_the_gpu(
     budget: str, share: float, limits: dict[torch.device, float]
 ) -> None:
-    limit_gpu_memory(budget, [torch.device("cpu"), CUDA])
+    limit_gpu_memory(budget, [CPU, CUDA])
     assert limits == {CUDA: pytest.approx(share)}
 
 
@@ -42,7 +48,7 @@ def test_what_is_left_is_within_the_budget(
     if budget != "1":
         limit_gpu_memory(budget, [CUDA])
     assert free_bytes(CUDA) == left * GIB
-    assert free_bytes(torch.device("cpu")) == 0
+    assert free_bytes(CPU) == 0
 
 
 @pytest.mark.parametrize("budget", ["1", "33GiB"])
@@ -50,3 +56,14 @@ def test_more_than_is_free_is_refused(budget: str, limits: dict[torch.device, fl
     with pytest.raises(InputError, match=f"{budget}: cuda:0 has 32.0 of 40.0 GiB free; set less"):
         limit_gpu_memory(budget, [CUDA])
     assert limits == {}
+
+
+@pytest.mark.parametrize(
+    ("free", "tokens", "frames"), [(4, 1024, 536), (10, 1789, 1342), (100, 4096, 4096)]
+)
+def test_a_small_gpu_has_small_shapes(
+    free: int, tokens: int, frames: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_memory, "free_bytes", lambda device: free * GIB)
+    assert (max_tokens(CUDA), max_frames(CUDA)) == (tokens, frames)
+    assert (max_tokens(CPU), max_frames(CPU)) == (4096, 4096)

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.contracts import Floats, Voice
-from cosyserve.engine.compute import gpu_memory
 from cosyserve.engine.compute.graphs import padded_flow, vocoder
 from cosyserve.engine.compute.queued_audio import Token2WavState
-from cosyserve.engine.compute.token2wav import FRAMES, Token2Wav, max_frames
+from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.errors import CosyError
 from cosyserve.models.config import DiTConfig, EncoderConfig, FlowConfig, UNetConfig, VocoderConfig
 from cosyserve.models.flow.flow import Flow
@@ -204,12 +203,3 @@ def test_broken_numbers_are_told(networks: tuple[Flow, HiFT]) -> None:
     queued = token2wav.start([state], [tokens(0, 28)], [False], urgent=True)
     with pytest.raises(CosyError, match="NaN"):
         queued.get()
-
-
-@pytest.mark.parametrize(("free", "frames"), [(6, 805), (22, 2952), (120, FRAMES)])
-def test_a_small_gpu_has_small_shapes(
-    free: int, frames: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gpu_memory, "free_bytes", lambda device: free * gpu_memory.GIB)
-    assert max_frames(torch.device("cuda", 0)) == frames
-    assert max_frames(torch.device("cpu")) == FRAMES

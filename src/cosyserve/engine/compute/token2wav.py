@@ -31,10 +31,6 @@ from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.models.vocoder.stream import VocoderState
 
 BATCH, BATCH_TOKENS = 8, 256  # chunks in one call where shapes are free, and their tokens together
-TOKENS, FRAMES = 4096, 4096  # that the rows of one static shape may have together
-# Of the free memory that the vocoder may have, which needs so much for each frame of its largest
-# shape, as measured with the published sizes.
-SHARE, FRAME_BYTES = 0.1, 800_000
 
 
 class Token2Wav:
@@ -55,7 +51,7 @@ class Token2Wav:
         device = flow.weight.device
         self._voices = DeviceQueue(device)
         self._warm = False
-        frames, soon = max_frames(device), DeviceQueue(device, SOON, static=static)
+        frames, soon = gpu_memory.max_frames(device), DeviceQueue(device, SOON, static=static)
         if device.type == "cuda":
             later = DeviceQueue(device, LATER, static=static)
             # First chunks are short.
@@ -187,7 +183,9 @@ class _Pipeline:
             self._vocoder = VocoderGraphs(vocoder, queue, rows, frames)
         if queue.static and not isinstance(flow.estimator, ForeignEstimator):
             packed = PackedFlow.of(flow, queue, rows[-1], prefixes)
-            self._flow = packed or FlowGraphs(flow, queue, rows, TOKENS)
+            self._flow = packed or FlowGraphs(
+                flow, queue, rows, gpu_memory.max_tokens(queue.device)
+            )
 
     @property
     def prefixes(self) -> PrefixCache | None:
@@ -274,13 +272,6 @@ class _Pipeline:
             done = self._vocoder.advance(*part) if fits else stream.advance(self.vocoder, *part)
             vocoded.update(zip(group, done, strict=True))
         return [vocoded[n] for n in range(len(states))]
-
-
-def max_frames(device: torch.device) -> int:
-    """Frames of the vocoder's largest shape, by what memory this device has."""
-    if device.type != "cuda":
-        return FRAMES
-    return min(FRAMES, int(SHARE * gpu_memory.free_bytes(device)) // FRAME_BYTES)
 
 
 def _lengths(states: Sequence[Token2WavState], tokens: Sequence[Sequence[int]]) -> list[int]:

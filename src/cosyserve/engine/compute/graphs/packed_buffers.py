@@ -1,14 +1,18 @@
-"""Static memory that a packed flow is computed on."""
+"""Static memory that a packed flow is computed on, and what the host writes there."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
-from cosyserve.models.flow.flow import Flow
+from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
+from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.flow.masks import chunk_columns
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,8 @@ class PackedBuffers:
     sight: Tensor  # [5, 2F] int32: `RowSpans`, and `Hidden` or `Prefixes`; none is of known frames
     x: Tensor  # [F, mel] float32
     rows: Tensor  # [2F, 4 mel]: all of an estimate's input; the second half without conditions
+    lookahead: int
+    spare: int  # tokens behind a row's own
 
     @classmethod
     def of(cls, flow: Flow, size: int, rows: int, spare: int) -> PackedBuffers:
@@ -42,4 +48,49 @@ class PackedBuffers:
             sight=torch.zeros(5, both, dtype=torch.int32, device=like.device),
             x=torch.zeros(frames, config.mel, device=like.device),
             rows=like.new_zeros(both, 4 * config.mel),
+            lookahead=flow.lookahead,
+            spare=spare,
         )
+
+    def write(
+        self,
+        queue: DeviceQueue,
+        prompts: Sequence[FlowPrompt],
+        tokens: Sequence[Sequence[int]],
+        counts: Sequence[int],
+        *,
+        apart: bool,
+    ) -> None:
+        """Rows of prompts and tokens. `apart`: each prompt looks at its own first tokens, not at
+        those behind it."""
+        ahead, rows = self.lookahead, len(self.counts)
+        queue.write(self.counts, [*counts, *[0] * (rows - len(counts))])
+        ids: list[int] = []
+        for prompt, row, count in zip(prompts, tokens, counts, strict=True):
+            begin, slots = len(ids), count + self.spare
+            ids += [-1] * (len(prompt.tokens) + (ahead if apart else 0)) + list(row)
+            ids += [-1] * (begin + slots - len(ids))
+        self.tokens.fill_(-1)
+        queue.write(self.tokens[: len(ids)], ids)
+        self.prompt[: FRAMES_PER_TOKEN * sum(counts)].zero_()
+        token = frame = 0
+        for index, (prompt, count) in enumerate(zip(prompts, counts, strict=True)):
+            own = torch.cat((prompt.tokens, prompt.tokens[:ahead])) if apart else prompt.tokens
+            self.tokens[token : token + len(own)].copy_(own)
+            self.prompt[frame : frame + len(prompt.mel)].copy_(prompt.mel)
+            self.speaker[index].copy_(prompt.speaker)
+            token, frame = token + count + self.spare, frame + FRAMES_PER_TOKEN * count
+
+    def write_chunks(
+        self, queue: DeviceQueue, states: Sequence[FlowState], counts: Sequence[int]
+    ) -> None:
+        """The chunks of each row; without states, each row is one chunk."""
+        columns, begin = [], 0
+        for index, count in enumerate(counts):
+            start, ends = 0, []
+            if states:
+                start = len(states[index].prompt.tokens)
+                ends = [start + end for end in states[index].ends]
+            columns.append(begin + chunk_columns(start, ends, count))
+            begin += count
+        queue.write(self.chunks[:begin], np.concatenate(columns, axis=1).T)

@@ -11,18 +11,18 @@ from enum import Enum, auto
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
+from cosyserve.engine.compute import gpu_memory
 from cosyserve.engine.compute.graphs.device_queue import CapturedGraphs, DeviceQueue
 from cosyserve.engine.compute.graphs.packed_buffers import PackedBuffers
 from cosyserve.engine.compute.graphs.prefix_cache import MAX_FRAMES, Borrowed, PrefixCache
 from cosyserve.models.config import DiTConfig
 from cosyserve.models.flow.cfm import schedule
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
-from cosyserve.models.flow.masks import RowChunks, chunk_columns
+from cosyserve.models.flow.masks import RowChunks
 from cosyserve.models.flow.packing import Hidden, PackedTokens, Prefixes, RowSpans, Sight, pack
 from cosyserve.models.fused import fused_encoder, fused_estimator
 
@@ -64,9 +64,10 @@ class PackedFlow:
     ) -> None:
         self.flow, self.queue, self.max_rows, self.prefixes = flow, queue, max_rows, prefixes
         self._encoder, self._estimator = encoder, estimator
-        self.sizes = [size for size in SIZES if FRAMES_PER_TOKEN * size <= flow.config.max_frames]
-        self._spare = flow.lookahead * (2 if flow.config.remembers else 1)  # tokens of a row
         device = flow.weight.device
+        most = min(gpu_memory.max_tokens(device), flow.config.max_frames // FRAMES_PER_TOKEN)
+        self.sizes = [size for size in SIZES if size <= most]
+        self._spare = flow.lookahead * (2 if flow.config.remembers else 1)  # tokens of a row
         strides = [stride for _, stride in schedule(flow.config.steps)]
         with queue.use():
             self._strides = torch.tensor(strides, device=device)
@@ -136,9 +137,9 @@ class PackedFlow:
         chunked = streaming and self.flow.config.remembers
         borrowed, done = self._borrow(prompts if streaming else ()), False
         try:
-            self._write(prompts, tokens, counts, apart=chunked)
+            self._buffers.write(self.queue, prompts, tokens, counts, apart=chunked)
             if self.flow.config.remembers:
-                self._write_chunks(states if streaming else (), counts)
+                self._buffers.write_chunks(self.queue, states if streaming else (), counts)
             own = self._write_prefixes(borrowed, counts)
             encode = PackedWork.ENCODE_CHUNK if streaming else PackedWork.ENCODE_WHOLE
             self._graphs.run((encode, self._size(counts)))
@@ -181,45 +182,6 @@ class PackedFlow:
         columns += [none] * (self.max_rows - len(columns))
         self.queue.write(self._buffers.prefixes, columns)
         return [count - known for count, (_, known, _) in zip(counts, columns, strict=False)]
-
-    def _write(
-        self,
-        prompts: Sequence[FlowPrompt],
-        tokens: Sequence[Sequence[int]],
-        counts: Sequence[int],
-        *,
-        apart: bool,
-    ) -> None:
-        """`apart`: each prompt looks at its own first tokens, not at those behind it."""
-        buffers, ahead = self._buffers, self.flow.lookahead
-        self.queue.write(buffers.counts, [*counts, *[0] * (self.max_rows - len(counts))])
-        ids: list[int] = []
-        for prompt, row, count in zip(prompts, tokens, counts, strict=True):
-            begin, slots = len(ids), count + self._spare
-            ids += [-1] * (len(prompt.tokens) + (ahead if apart else 0)) + list(row)
-            ids += [-1] * (begin + slots - len(ids))
-        buffers.tokens.fill_(-1)
-        self.queue.write(buffers.tokens[: len(ids)], ids)
-        buffers.prompt[: FRAMES_PER_TOKEN * sum(counts)].zero_()
-        token = frame = 0
-        for index, (prompt, count) in enumerate(zip(prompts, counts, strict=True)):
-            own = torch.cat((prompt.tokens, prompt.tokens[:ahead])) if apart else prompt.tokens
-            buffers.tokens[token : token + len(own)].copy_(own)
-            buffers.prompt[frame : frame + len(prompt.mel)].copy_(prompt.mel)
-            buffers.speaker[index].copy_(prompt.speaker)
-            token, frame = token + count + self._spare, frame + FRAMES_PER_TOKEN * count
-
-    def _write_chunks(self, states: Sequence[FlowState], counts: Sequence[int]) -> None:
-        """Without states, each row is one chunk."""
-        columns, begin = [], 0
-        for index, count in enumerate(counts):
-            start, ends = 0, []
-            if states:
-                start = len(states[index].prompt.tokens)
-                ends = [start + end for end in states[index].ends]
-            columns.append(begin + chunk_columns(start, ends, count))
-            begin += count
-        self.queue.write(self._buffers.chunks[:begin], np.concatenate(columns, axis=1).T)
 
     def _compute(self, work: tuple[PackedWork, int]) -> None:
         kind, size = work

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cosyserve.errors import CosyError
 from cosyserve.text import spoken_text
 from cosyserve.text.language import Language
-from cosyserve.text.numbers import _grammars, read_numbers
+from cosyserve.text.numbers import _grammar, read_numbers
 
 
 def test_reads_as_the_original_did() -> None:
@@ -18,9 +18,9 @@ def test_reads_as_the_original_did() -> None:
 
 
 def test_says_what_to_install_when_the_grammar_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    _grammars.cache_clear()
+    _grammar.cache_clear()
     read_numbers.cache_clear()
-    monkeypatch.setitem(sys.modules, "wetext", None)
+    monkeypatch.setitem(sys.modules, "wetext.token_parser", None)
     with pytest.raises(CosyError, match="wetext"):
         spoken_text("3+2个")
 

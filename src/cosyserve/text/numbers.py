@@ -1,6 +1,7 @@
 """Numbers, dates, amounts and units as they are read aloud, by rules and the grammars of wetext.
 
-A grammar needs milliseconds a character: it gets what no rule knows, and so much of one text only.
+A grammar needs half a millisecond a character: it gets what no rule knows, and so much of one text
+only.
 No other module imports wetext.
 """
 
@@ -9,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
-from typing import Any
+from importlib.resources import files
 
 from cosyserve.errors import CosyError
 from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
+from cosyserve.text.grammars.best_path import BestPath
+from cosyserve.text.grammars.transducer import Transducer
 from cosyserve.text.language import Language
 from cosyserve.text.number_rules.as_said import MONTH, PHONE, read_as_said
 from cosyserve.text.number_rules.chinese import read_chinese, spell_chinese
@@ -52,26 +55,30 @@ GRAMMAR_CHARACTERS = {Language.ENGLISH: 120, Language.CHINESE: 1000}
 
 
 @cache
-def _grammars() -> Any:
-    try:
-        from wetext import Normalizer  # here, because it is needed for numbers only
+def _grammar(language: Language) -> Callable[[str], str]:
+    try:  # here, because it is needed for numbers only
+        from wetext.token_parser import TokenParser
+        from wetext.utils import load_fst
     except ImportError as error:
         raise CosyError(
             "text normalisation needs the package 'wetext': install it, or ask for normalize=False"
         ) from error
-    return Normalizer()
+    name = language.value
+    tagger = files("wetext.fsts").joinpath(f"{name}/tn/tagger.fst").read_bytes()
+    tag, verbalize = BestPath(Transducer(tagger)), load_fst(f"{name}/tn/verbalizer.fst")
+
+    # Stage by stage: as a whole, wetext takes a bare number for Chinese, and strips blanks.
+    def read(text: str) -> str:
+        words: str = verbalize(TokenParser(name).reorder(tag(text)))
+        return words
+
+    return read
 
 
 @lru_cache(maxsize=1024)
 def read_numbers(text: str, language: Language) -> str:
     """What the grammar of the language makes of the text; without digits, the text itself."""
-    if not _DIGIT.search(text):
-        return text
-    # Stage by stage: as a whole, wetext takes a bare number for Chinese, and strips blanks.
-    grammars, name = _grammars(), language.value
-    tagged = grammars.taggers[name](text)
-    words: str = grammars.verbalizers[name](grammars.reorder(tagged, name))
-    return words
+    return _grammar(language)(text) if _DIGIT.search(text) else text
 
 
 def read_aloud(

@@ -264,7 +264,7 @@ _NAME = (
 )
 _NTH = r"([1-9]\d?)(?:st|nd|rd|th)?"
 _SMALL = r"([1-9]\d{0,2})"
-_LETTERS = r"(?![A-Z]*(?:NO|DH|TV|ES)\d)([A-Z]{1,4})"  # these are words to the grammar
+_LETTERS = r"(?![A-Z]*(?:NO|DH|TV|ES|VTE|ZIP)\d)([A-Z]{1,4})"  # these are words to the grammar
 # 1300-42 is "thirteen hundred to forty two" to the grammar, but not always: such ends are its own.
 _END = r"((?![1-9][1-9]00\b)(?:[1-9]\d{0,2}(?:,\d{3}){1,4}|[1-9]\d{0,5}|0))"
 _RULES: list[tuple[re.Pattern[str], Callable[[Match], str | None]]] = [

@@ -121,11 +121,15 @@ def _measured(sentences: Iterable[str], length: Length, longest: int) -> Iterato
         some.append(sentence)
         size += len(sentence)
         if size >= longest:
-            if len(some) > 1:
-                length("".join(some))
-            yield from some
+            yield from _together(some, length)
             some, size = [], 0
-    yield from some
+    yield from _together(some, length)
+
+
+def _together(sentences: list[str], length: Length) -> list[str]:
+    if len(sentences) > 1:
+        length("".join(sentences))
+    return sentences
 
 
 def missing_end(text: str, *, wide: bool, marks: str = "", fixes: Fixes = ALL_FIXES) -> str:

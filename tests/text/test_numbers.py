@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cosyserve.errors import CosyError
 from cosyserve.text import spoken_text
 from cosyserve.text.language import Language
-from cosyserve.text.numbers import _grammars, read_numbers
+from cosyserve.text.numbers import Allowance, _grammar, read_aloud, read_numbers
 
 
 def test_reads_as_the_original_did() -> None:
@@ -18,11 +18,21 @@ def test_reads_as_the_original_did() -> None:
 
 
 def test_says_what_to_install_when_the_grammar_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    _grammars.cache_clear()
+    _grammar.cache_clear()
     read_numbers.cache_clear()
-    monkeypatch.setitem(sys.modules, "wetext", None)
+    monkeypatch.setitem(sys.modules, "wetext.token_parser", None)
     with pytest.raises(CosyError, match="wetext"):
         spoken_text("3+2个")
+
+
+def test_what_a_grammar_may_not_read_is_read_number_by_number() -> None:
+    def unread(stretch: str, language: Language) -> str:
+        raise AssertionError(stretch)
+
+    text = "At 5.5GB/2d, 12:75 or 1,250x7!"
+    said = read_aloud(text, Language.ENGLISH, unread, allowance=Allowance(0))
+    expected = "At five point five GB/ two d, twelve: seventy five or one thousand two hundred and"
+    assert "".join(said) == f"{expected} fifty x seven!"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Numbers, dates, amounts and units as they are read aloud, by rules and the grammars of wetext.
 
-A grammar needs milliseconds a character: it gets what no rule knows, and so much of one text only.
-No other module imports wetext.
+A grammar needs half a millisecond a character: it gets what no rule knows, and so much of one
+text only. No other module imports wetext.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
-from typing import Any
+from importlib.resources import files
 
 from cosyserve.errors import CosyError
 from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes
+from cosyserve.text.grammars.best_path import BestPath
+from cosyserve.text.grammars.transducer import Transducer
 from cosyserve.text.language import Language
 from cosyserve.text.number_rules.as_said import MONTH, PHONE, read_as_said
 from cosyserve.text.number_rules.chinese import read_chinese, spell_chinese
@@ -46,32 +48,38 @@ _EXPRESSION = re.compile(rf"{PHONE}|{_DATE}|'\d0s\b|{_NUMBER}(?: \d+/\d+)?(?: ?{
 _LONGEST_EXPRESSION = 60  # what is longer is no number; its digits are spelled
 _SMALL_NUMBER = re.compile(r"[1-9]\d{0,2}")  # needs no grammar, spelled as well
 
-# What a grammar reads of one text: half a second of work. Digits beyond are read one by one in
-# Chinese, and as whole numbers in English.
+_PART = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?", re.ASCII)
+
+# What a grammar reads of one text: a tenth of a second of work. Beyond that the digits of Chinese
+# are read one by one, and the numbers of an English expression each for itself.
 GRAMMAR_CHARACTERS = {Language.ENGLISH: 120, Language.CHINESE: 1000}
 
 
 @cache
-def _grammars() -> Any:
-    try:
-        from wetext import Normalizer  # here, because it is needed for numbers only
+def _grammar(language: Language) -> Callable[[str], str]:
+    try:  # here, because it is needed for numbers only
+        from wetext.token_parser import TokenParser
+        from wetext.utils import load_fst
     except ImportError as error:
         raise CosyError(
             "text normalisation needs the package 'wetext': install it, or ask for normalize=False"
         ) from error
-    return Normalizer()
+    name = language.value
+    tagger = files("wetext.fsts").joinpath(f"{name}/tn/tagger.fst").read_bytes()
+    tag, verbalize = BestPath(Transducer(tagger)), load_fst(f"{name}/tn/verbalizer.fst")
+
+    # Stage by stage: as a whole, wetext takes a bare number for Chinese, and strips blanks.
+    def read(text: str) -> str:
+        words: str = verbalize(TokenParser(name).reorder(tag(text)))
+        return words
+
+    return read
 
 
 @lru_cache(maxsize=1024)
 def read_numbers(text: str, language: Language) -> str:
     """What the grammar of the language makes of the text; without digits, the text itself."""
-    if not _DIGIT.search(text):
-        return text
-    # Stage by stage: as a whole, wetext takes a bare number for Chinese, and strips blanks.
-    grammars, name = _grammars(), language.value
-    tagged = grammars.taggers[name](text)
-    words: str = grammars.verbalizers[name](grammars.reorder(tagged, name))
-    return words
+    return _grammar(language)(text) if _DIGIT.search(text) else text
 
 
 def read_aloud(
@@ -103,9 +111,9 @@ def read_aloud(
         if english and (len(written) > _LONGEST_EXPRESSION or _SMALL_NUMBER.fullmatch(written)):
             return stretch
         words = as_said(written) or rule(written)
-        if words is None:
-            if not allowed.covers(written):
-                return stretch if english else spell_chinese(stretch)
+        if words is None and not allowed.covers(written):
+            words = _one_by_one(written, fixes) if english else spell_chinese(written)
+        elif words is None:
             try:
                 words = rewrite_words(read(written, language), language, fixes)
             except AssertionError:  # the grammar has no path through the stretch
@@ -131,6 +139,12 @@ class Allowance:
             self._left -= len(stretch)
             self._covered.add(stretch)
         return stretch in self._covered
+
+
+def _one_by_one(expression: str, fixes: Fixes) -> str:
+    """5.5GB/2d -> five point five GB/ two d"""
+    parts = _PART.sub(lambda part: f" {read_english(part[0]) or part[0]} ", expression)
+    return rewrite_words(parts, Language.ENGLISH, fixes).strip()
 
 
 def _no_rule(written: str) -> str | None:

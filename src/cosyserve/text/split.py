@@ -27,6 +27,7 @@ _ABBREVIATION = re.compile(rf"(?<![A-Za-z])(?:[A-Z]|{'|'.join(map(re.escape, _DO
 _WORD = re.compile(r"\s*\S+")
 _LONGEST_ABBREVIATION = max(map(len, _DOTTED))
 _CHARACTERS_PER_UNIT = 16  # no unit of length covers more characters than this, in real text
+_GUESSES = 6  # where a text must end, before its middle is tried
 _CONTEXT = 1 + _LONGEST_ABBREVIATION + 1  # characters before a mark that say what it is
 
 
@@ -120,11 +121,15 @@ def _measured(sentences: Iterable[str], length: Length, longest: int) -> Iterato
         some.append(sentence)
         size += len(sentence)
         if size >= longest:
-            if len(some) > 1:
-                length("".join(some))
-            yield from some
+            yield from _together(some, length)
             some, size = [], 0
-    yield from some
+    yield from _together(some, length)
+
+
+def _together(sentences: list[str], length: Length) -> list[str]:
+    if len(sentences) > 1:
+        length("".join(sentences))
+    return sentences
 
 
 def missing_end(text: str, *, wide: bool, marks: str = "", fixes: Fixes = ALL_FIXES) -> str:
@@ -184,28 +189,23 @@ def _fitting(piece: str, length: Length, limit: int) -> int:
 
     A part of a word would be read as a word of its own, which costs more than one that was read.
     """
-
-    def fits(end: int) -> bool:
-        return length(piece[:end]) <= limit
-
     most = min(len(piece), limit * _CHARACTERS_PER_UNIT)
     ends = [word.end() for word in _WORD.finditer(piece, 0, most)]
     ends += [most] if ends[-1:] != [most] else []
-    return _last(ends, fits, near=limit) or _last(range(1, ends[0]), fits, near=limit) or 1
+    return _last(ends, piece, length, limit) or _last(range(1, ends[0]), piece, length, limit) or 1
 
 
-def _last(ends: Sequence[int], fits: Callable[[int], bool], near: int) -> int:
-    """The last of the rising ends that fits, 0 if none does: found from one near the given end by
-    doubling, then by halving, so that little is measured beyond it."""
-    fitting, over = -1, max(0, bisect_right(ends, near) - 1)
-    while over < len(ends) and fits(ends[over]):
-        fitting, over = over, min(2 * over + 1, max(over + 1, len(ends) - 1))
+def _last(ends: Sequence[int], piece: str, length: Length, limit: int) -> int:
+    """The last of the rising ends within the limit, 0 if none is: looked for where it should be by
+    the length up to the end before, so that little is measured, and little beyond it."""
+    fitting, over = -1, len(ends)
+    tries, aim = 0, float(limit)
     while over - fitting > 1:
-        middle = (fitting + over) // 2
-        if fits(ends[middle]):
-            fitting = middle
-        else:
-            over = middle
+        at = bisect_right(ends, aim) - 1 if tries < _GUESSES else (fitting + over) // 2
+        at = min(max(at, fitting + 1), over - 1)
+        size = length(piece[: ends[at]])
+        fitting, over = (at, over) if size <= limit else (fitting, at)
+        tries, aim = tries + 1, ends[at] * min(2.0, limit / max(size, 1))
     return ends[fitting] if fitting >= 0 else 0
 
 

@@ -27,7 +27,8 @@ _MONTHS = (
     "September|Oct|October|Nov.|November|Dec|December"
 )
 _ENGLISH_UNITS = (
-    "%|°|°C|°F|km|cm|mm|kg|mg|lb|lbs|oz|ft|mph|min|ms|GHz|MHz|KB|MB|GB|TB|m²|yd|mi|ml|hp|kW"
+    "%|°|°C|°F|km|cm|mm|kg|mg|lb|lbs|oz|ft|mph|min|ms|ns|Hz|GHz|MHz|KB|MB|GB|TB|PB|m²|km²|cm²|m³|"
+    "ha|yd|mi|ml|hp|kW|MW|GW|rpm|kbps|Mbps"
 )
 _CHINESE_UNITS = (
     "万|个|人|亿|件|位|元|克|分|千|只|号|名|吨|周|回|场|块|多|天|头|套|家|对|层|岁|度|座|张|把|斤|日|时|月|"

@@ -34,6 +34,16 @@ _UNITS = {
     "GHz": ("gigahertz", "gigahertz"), "MHz": ("megahertz", "megahertz"),
     "KB": ("kilobyte", "kilobytes"), "MB": ("megabyte", "megabytes"),
     "GB": ("gigabyte", "gigabytes"), "TB": ("terabyte", "terabytes"),
+    "PB": ("petabyte", "petabytes"), "Hz": ("hertz", "hertz"), "ns": ("nanosecond", "nanoseconds"),
+    "m²": ("square meter", "square meters"), "m³": ("cubic meter", "cubic meters"),
+    "km²": ("square kilometer", "square kilometers"),
+    "cm²": ("square centimeter", "square centimeters"), "ha": ("hectare", "hectares"),
+    "yd": ("yard", "yards"), "mi": ("mile", "miles"), "ml": ("milliliter", "milliliters"),
+    "hp": ("horsepower", "horsepower"), "kW": ("kilowatt", "kilowatts"),
+    "MW": ("megawatt", "megawatts"), "GW": ("gigawatt", "gigawatts"),
+    "rpm": ("revolution per minute", "revolutions per minute"),
+    "kbps": ("kilobit per second", "kilobits per second"),
+    "Mbps": ("megabit per second", "megabits per second"),
 }
 # fmt: on
 INTEGER = r"(?:[1-9]\d{0,2}(?:,\d{3}){1,4}|[1-9]\d{0,14}|0)"
@@ -111,34 +121,35 @@ def _decimal(integer: str, fraction: str | None) -> str:
     return f"{words} point {_digits(fraction)}" if fraction else words
 
 
+def _positive(integer: str, fraction: str | None) -> str:
+    """As above, but 0.05 -> oh point oh five"""
+    if fraction and integer == "0" and "0" in fraction:
+        return f"oh point {_digits(fraction)}"
+    return _decimal(integer, fraction)
+
+
 def _signed(match: Match) -> str:
     sign, integer, fraction = match.groups()
     words = {"": "", "+": "plus ", "-": "minus " if fraction else "negative "}[sign]
     if not fraction:
         return words + (cardinal(integer) if sign == "-" else _whole(integer))
-    if integer == "0" and "0" in fraction:
-        return f"{words}oh point {_digits(fraction)}"
-    return words + _decimal(integer, fraction)
+    return words + _positive(integer, fraction)
 
 
 def _quantity(match: Match) -> str | None:
     sign, integer, fraction, unit = match.groups()
-    if fraction and integer == "0" and "0" in fraction:
-        return None
     one, many = _UNITS[unit]
-    words = _decimal(integer, fraction)
+    words = _positive(integer, fraction)
+    if sign and integer == "0":
+        words = words.replace("oh", "zero")
     negative = "" if not sign else "minus " if fraction else "negative "
     return f"{negative}{words} {one if words == 'one' else many}"
 
 
 def _large(match: Match) -> str:
     integer, fraction, quantity = match.groups()
-    return f"{_counted(integer, fraction)} {quantity}"
-
-
-def _counted(integer: str, fraction: str | None) -> str:
-    """What counts millions: 142.5 -> one hundred and forty two point five"""
-    return _decimal(integer, fraction) if fraction else _plain(int(integer))
+    words = _positive(integer, fraction) if fraction else _plain(int(integer))
+    return f"{words} {quantity}"
 
 
 def _price(match: Match) -> str:
@@ -150,7 +161,8 @@ def _price(match: Match) -> str:
 
 def _large_price(match: Match) -> str:
     currency, integer, fraction, quantity = match.groups()
-    return f"{_counted(integer, fraction)} {quantity} {_CURRENCIES[currency][1]}"
+    words = _decimal(integer, fraction) if fraction else _plain(int(integer))
+    return f"{words} {quantity} {_CURRENCIES[currency][1]}"
 
 
 def _ordinal_or_none(match: Match) -> str | None:
@@ -200,7 +212,7 @@ def _range(match: Match) -> str:
 def _fraction(match: Match) -> str | None:
     whole, over, under = match.groups()
     parts = int(under)
-    if not 2 <= parts <= 99 or not int(over) or (whole and not int(whole)):
+    if parts < 2:
         return None
     name = {2: "half", 4: "quarter"}.get(parts) or ordinal(parts)
     if over != "1":
@@ -243,7 +255,8 @@ def _month_alone(match: Match) -> str | None:
 
 
 _NUMBER = rf"({INTEGER})(?:\.(\d+))?"
-_COUNT = r"([1-9]\d{0,2})(?:\.(\d+))?"
+# The grammar reads 1250 million as "one, two hundred fifty million", and 1250.5 million well.
+_COUNT = rf"([1-9]\d{{0,2}}|{INTEGER}(?=\.))(?:\.(\d+))?"
 _LARGE = r"((?:[mb]|tr)illion)"
 _NAME = (
     r"(Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|June?|July?|Aug(?:ust)?|Sept?(?:ember)?"
@@ -251,8 +264,9 @@ _NAME = (
 )
 _NTH = r"([1-9]\d?)(?:st|nd|rd|th)?"
 _SMALL = r"([1-9]\d{0,2})"
+_LETTERS = r"(?![A-Z]*(?:NO|DH|TV|ES|VTE|ZIP)\d)([A-Z]{1,4})"  # these are words to the grammar
 # 1300-42 is "thirteen hundred to forty two" to the grammar, but not always: such ends are its own.
-_END = r"((?![1-9][1-9]00\b)(?:[1-9]\d{0,2}(?:,\d{3}){1,2}|[1-9]\d{0,3}))"
+_END = r"((?![1-9][1-9]00\b)(?:[1-9]\d{0,2}(?:,\d{3}){1,4}|[1-9]\d{0,5}|0))"
 _RULES: list[tuple[re.Pattern[str], Callable[[Match], str | None]]] = [
     (re.compile(rf"0\d{{1,8}}|{INTEGER}"), lambda m: _whole(m[0])),
     (re.compile(r"[1-9]\d{15,}"), lambda m: _digits(m[0])),
@@ -267,16 +281,17 @@ _RULES: list[tuple[re.Pattern[str], Callable[[Match], str | None]]] = [
     (re.compile(r"(\d\d?):([0-5]\d):([0-5]\d)"), _length),
     (re.compile(r"(?:\((\d{3})\) ?|(\d{3})-)(\d{3})-(\d{4})"), _phone),
     (re.compile(rf"{_END}-{_END}"), _range),
-    (re.compile(r"(?:([1-9]\d{0,2}) )?([1-9]\d{0,2})/([1-9]\d?)"), _fraction),
+    (re.compile(r"(?:([1-9]\d{0,3}) )?([1-9]\d{0,3})/([1-9]\d{0,3})"), _fraction),
     (re.compile(r"(\d{4})-(\d\d)-(\d\d)"), lambda m: _day(m[3], int(m[2]), m[1])),
     (re.compile(r"(\d\d?)/(\d\d?)/(\d{4})"), _slashed_date),
     (re.compile(rf"{_NAME}\.? {_NTH}(?:(,?) (\d{{4}}))?"), _month_first),
     (re.compile(rf"{_NAME}\.? (\d{{4}})"), _month_alone),
+    (re.compile(r"May ([12]\d{3})"), lambda m: f"May {year_in_words(m[1])}"),
     (re.compile(rf"{_NTH} {_NAME}(?:,? (\d{{4}}))?"), lambda m: _day(m[1], _month(m[2]), m[3])),
     (re.compile(r"'?([2-9]0)s"), lambda m: f"{_plain(int(m[1])).removesuffix('y')}ies"),
-    (re.compile(r"#([1-9]\d{0,14})"), lambda m: f"number {_whole(m[1])}"),
-    (re.compile(rf"{_SMALL}x"), lambda m: f"{cardinal(m[1])} times"),
-    (re.compile(rf"{_SMALL}([DGK])"), lambda m: f"{cardinal(m[1])} {m[2]}"),
-    (re.compile(rf"([A-Z]){_SMALL}([A-Z])"), lambda m: f"{m[1]} {cardinal(m[2])} {m[3]}"),
-    (re.compile(rf"(?!NO)([A-Z]{{0,3}}[A-QS-Z]){_SMALL}"), lambda m: f"{m[1]} {cardinal(m[2])}"),
+    (re.compile(rf"#(){_NUMBER}"), lambda m: f"number {_signed(m)}"),
+    (re.compile(rf"({INTEGER})x"), lambda m: f"{cardinal(m[1])} times"),
+    (re.compile(rf"{_SMALL}([A-Z])"), lambda m: f"{cardinal(m[1])} {m[2]}"),
+    (re.compile(rf"{_LETTERS}{_SMALL}([A-Z])"), lambda m: f"{m[1]} {cardinal(m[2])} {m[3]}"),
+    (re.compile(rf"{_LETTERS}{_SMALL}"), lambda m: f"{m[1]} {cardinal(m[2])}"),
 ]

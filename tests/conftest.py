@@ -162,6 +162,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def forked(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers and workers that a test starts need not import torch."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setattr(sys, "executable", str(programs / "python"))
 
 

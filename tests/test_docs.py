@@ -15,6 +15,7 @@ import pytest
 
 from cosyserve.audio import AudioFormat, encode
 from tests.backends import llm_server
+from tests.golden.test_golden import folder_with_one_case
 from tests.serving import served
 
 ROOT = Path(__file__).parents[1]
@@ -73,6 +74,10 @@ def test_the_block_runs(
         code = re.sub(r"\b(8001|1800[12])\b", port, code.replace("localhost:8000", triton.http))
     if "cosyserve bench load" in code or "cosyserve bench live" in code:
         env["COSYSERVE_URL"] = request.getfixturevalue("server")
+    if "tests/golden" in code:  # all of its cases are tests, too
+        case = workplace / "case"
+        case.mkdir()
+        code = code.replace("verify.py tests/golden", f"verify.py {folder_with_one_case(case)}")
     if language == "python":
         program = programs / "python"
         subprocess.run([program, "-c", code], cwd=workplace, env=env, check=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from cosyserve.checkpoints.published.lm_forms import write_lm
 from cosyserve.contracts import Recording, Voice
 from cosyserve.voices.enroll import enroll
 from cosyserve.voices.file import save_voice
-from tests import proven, published
+from tests import preloaded, proven, published
 from tests.triton.scripted import Scripted, scripted
 
 # A busy machine is no failure; every run tries other cases.
@@ -37,7 +38,11 @@ settings.register_profile("cosyserve", deadline=None, max_examples=40)
 settings.load_profile("cosyserve")
 os.environ.setdefault("COSYSERVE_MODEL", "test")  # the small voice takes its time
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # as `cosyserve serve` has it
-torch.set_num_threads(1)  # tests are small: threads only wait for each other
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests are small: threads only wait for each other
+torch.set_num_threads(1)
+# Clients here talk to this machine alone, and certificates of others take 40 ms of each to read.
+os.environ["SSL_CERT_DIR"] = os.devnull
+os.environ.pop("SSL_CERT_FILE", None)
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # as long as nobody has imported triton
 
@@ -145,6 +150,20 @@ def only_what_the_tier_allows(
         monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
         monkeypatch.setattr(subprocess.Popen, "__del__", lambda _: None)
         monkeypatch.setattr(socket.socket, "bind", refuse)
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with `cosyserve` and `python`, which have imported torch already."""
+    with preloaded.programs(tmp_path_factory.mktemp("bin")) as folder:
+        yield folder
+
+
+@pytest.fixture
+def forked(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers and workers that a test starts need not import torch."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(sys, "executable", str(programs / "python"))
 
 
 @pytest.fixture(scope="session")

@@ -17,10 +17,12 @@ LISTENING = re.compile(r"listening on (http://\S+)")
 
 
 @contextmanager
-def served(home: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def served(
+    home: Path, *options: str, python: Path | None = None
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Address and process of `cosyserve serve` on a free port."""
     env = os.environ | {"COSYSERVE_HOME": str(home), "COSYSERVE_THREADS": "1"}
-    command = [sys.executable, "-m", "cosyserve", "serve", "--port", "0", *options]
+    command = [python or sys.executable, "-m", "cosyserve", "serve", "--port", "0", *options]
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
     assert process.stdout
     try:

@@ -13,6 +13,8 @@ import pytest
 from benchmarks.memory import leaving
 from tests.serving import served
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 TEXT = "The quick brown fox jumps over the lazy dog."
 
 

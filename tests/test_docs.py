@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from cosyserve.audio import AudioFormat, encode
-from tests import preloaded
 from tests.backends import llm_server
+from tests.golden.test_golden import folder_with_one_case
 from tests.serving import served
 
 ROOT = Path(__file__).parents[1]
@@ -40,8 +40,8 @@ def workplace(tmp_path: Path, cosyvoice2_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(tmp_path_factory.mktemp("server")) as (url, _):
+def server(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Iterator[str]:
+    with served(tmp_path_factory.mktemp("server"), python=programs / "python") as (url, _):
         yield url
 
 
@@ -51,16 +51,9 @@ def llm_url() -> Iterator[str]:
         yield running.url
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with preloaded.programs(tmp_path_factory.mktemp("bin")) as folder:
-        yield folder
-
-
 def environment(home: Path, programs: Path) -> dict[str, str]:
     path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    # One thread: tests share the machine, and threads that wait for each other cost the most.
-    one = {"COSYSERVE_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    one = {"COSYSERVE_THREADS": "1"}
     return os.environ | one | {"PATH": path, "COSYSERVE_HOME": str(home / "home"), "PYTHONPATH": ""}
 
 
@@ -81,6 +74,10 @@ def test_the_block_runs(
         code = re.sub(r"\b(8001|1800[12])\b", port, code.replace("localhost:8000", triton.http))
     if "cosyserve bench load" in code or "cosyserve bench live" in code:
         env["COSYSERVE_URL"] = request.getfixturevalue("server")
+    if "tests/golden" in code:  # all of its cases are tests, too
+        case = workplace / "case"
+        case.mkdir()
+        code = code.replace("verify.py tests/golden", f"verify.py {folder_with_one_case(case)}")
     if language == "python":
         program = programs / "python"
         subprocess.run([program, "-c", code], cwd=workplace, env=env, check=True)

@@ -22,9 +22,12 @@ EACH = pytest.mark.parametrize("model", ["test", "cosyvoice3"])
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory, native3_folder: Path) -> Iterator[str]:
+def url(
+    tmp_path_factory: pytest.TempPathFactory, native3_folder: Path, programs: Path
+) -> Iterator[str]:
     models = ("--model", "test", "--model", str(native3_folder))
-    with served(tmp_path_factory.mktemp("home"), *models) as (url, _):
+    home, python = tmp_path_factory.mktemp("home"), programs / "python"
+    with served(home, *models, python=python) as (url, _):
         yield url
 
 

@@ -131,6 +131,7 @@ np.save(out, np.concatenate([chunk.samples for chunk in chunks]))
 """
 
 
+@pytest.mark.usefixtures("forked")
 def test_the_same_seed_gives_the_same_speech_in_another_process(
     either_model: Model, either_voice: Voice, cosyvoice3_folder: Path, tmp_path: Path
 ) -> None:

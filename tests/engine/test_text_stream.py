@@ -180,6 +180,7 @@ def test_in_this_process(either_model: Model, either_voice: Voice) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.usefixtures("forked")
 def test_through_a_worker(model: Model) -> None:
     async def run() -> None:
         engine = WorkerEngine(WorkerOptions("test", device="cpu", threads=1, slots=2))

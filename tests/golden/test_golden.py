@@ -22,7 +22,7 @@ def test_all_committed_cases_hold() -> None:
     assert passed >= set(CASES) | {"text"}
 
 
-def _folder_with_one_case(tmp_path: Path, spoil: bool) -> Path:
+def folder_with_one_case(tmp_path: Path, spoil: bool = False) -> Path:
     manifest = json.loads((HERE / "manifest.json").read_text())
     manifest["cases"] = {"ras": manifest["cases"]["ras"]}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
@@ -34,9 +34,10 @@ def _folder_with_one_case(tmp_path: Path, spoil: bool) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("spoil", [False, True])
 def test_the_command_fails_exactly_when_an_output_differs(tmp_path: Path, spoil: bool) -> None:
-    folder = _folder_with_one_case(tmp_path, spoil)
+    folder = folder_with_one_case(tmp_path, spoil)
     command = [sys.executable, str(HERE / "verify.py"), str(folder)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == int(spoil), run.stdout + run.stderr
@@ -46,7 +47,7 @@ def test_the_command_fails_exactly_when_an_output_differs(tmp_path: Path, spoil:
 
 
 def test_an_output_that_nobody_computes_is_a_failure(tmp_path: Path) -> None:
-    folder = _folder_with_one_case(tmp_path, spoil=False)
+    folder = folder_with_one_case(tmp_path)
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["cases"]["ras"]["outputs"]["unheard_of"] = 1e-3
     manifest["cases"]["newfamily_tiny"] = manifest["cases"]["ras"]

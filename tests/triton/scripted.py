@@ -63,9 +63,12 @@ def write_repository(folder: Path) -> None:
 def scripted(folder: Path, ports: Ports | None = None) -> Iterator[Scripted]:
     if not folder.exists():
         write_repository(folder)
-    with TritonProcess(folder, ports or Ports.free()) as process:
+    process = TritonProcess(folder, ports or Ports.free())
+    try:
         process.wait_ready()
         yield Scripted(process, folder)
+    finally:
+        process.kill()
 
 
 def script(**orders: Any) -> str:

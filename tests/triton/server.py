@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -46,13 +45,23 @@ class Served:
 
 @contextmanager
 def serving(
-    folder: Path, model: str = "test", *settings: str, options: Sequence[str] = ()
+    folder: Path,
+    model: str = "test",
+    *settings: str,
+    models: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> Iterator[Served]:
-    """`model`: a model folder, or `test`; `settings`: key=value; `options`: tritonserver's."""
+    """`model`: a model folder, or `test`; `settings`: key=value; `models`: those that are
+    loaded, if not all; `options`: tritonserver's."""
     repository, voices = folder / "repository", folder / "voices"
     ports = Ports.free()
     render(TritonSettings.of([*settings, f"voices={voices}"], model_dir=model), repository)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with TritonProcess(repository, ports, ["--exit-timeout-secs=5", *options]) as process:
+    if models:
+        loaded = [f"--load-model={name}" for name in models]
+        options = [*options, "--model-control-mode=explicit", *loaded]
+    process = TritonProcess(repository, ports, options)
+    try:
         process.wait_ready()
         yield Served(process, repository, voices)
+    finally:
+        process.kill()  # to stop takes seconds, which tests of whole commands wait for

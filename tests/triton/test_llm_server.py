@@ -32,7 +32,8 @@ def llm(model: Model) -> Iterator[LLMServer]:
 def triton(llm: LLMServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder: Path = tmp_path_factory.mktemp("llm")
     ours = ("llm_top_p=0.8", "llm_top_k=25", "llm_temperature=1.0", "llm_api_key=secret")
-    with serving(folder, "test", f"llm_url={llm.url}", *ours) as server:
+    settings = (f"llm_url={llm.url}", *ours)
+    with serving(folder, "test", *settings, models=["cosyvoice2", "token2wav"]) as server:
         yield server
 
 

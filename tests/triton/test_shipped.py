@@ -39,7 +39,8 @@ def test_every_shipped_voice_has_its_name(tmp_path: Path) -> None:
     options = {"options": tensors.text(json.dumps({"seed": 2, "stream": True}))}
     unnamed = speech_inputs(TEXT) | options  # as a client asks that sends no recording
     settings = ("default_voice=bf_emma", "decoupled_mode=false")
-    with serving(tmp_path, "nano", *settings) as server:
+    models = ["cosyvoice2", "cosyvoice2_streaming", "token2wav", "tensorrt_llm"]
+    with serving(tmp_path, "nano", *settings, models=models) as server:
         names, found = asyncio.run(listen(server.grpc))
         answer = asking(server, lambda c: c.infer("cosyvoice2", unnamed, seconds=60))
     assert names == set(voices)

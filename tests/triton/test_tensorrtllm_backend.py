@@ -54,7 +54,11 @@ def backends(place: Path) -> str:
 def triton(place: Path, either_model: Model, native3_folder: Path) -> Iterator[Served]:
     family = either_model.config.family
     model = str(native3_folder) if family == "cosyvoice3" else "test"
-    with serving(place / family, model, *knobs(place), options=[backends(place)]) as server:
+    with serving(
+        *(place / family, model, *knobs(place)),
+        models=[family, "token2wav", "tensorrt_llm"],
+        options=[backends(place)],
+    ) as server:
         yield server
 
 

@@ -15,7 +15,7 @@ from cosyserve.doctor.servers import is_taken
 from cosyserve.triton.process import Ports
 from tests import published
 
-ONE_THREAD = {"COSYSERVE_THREADS": "1", "OMP_NUM_THREADS": "1"}
+pytestmark = pytest.mark.usefixtures("forked")
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def run(folder: Path, first: int, last: int, *options: str) -> str:
     done = subprocess.run(
         [*command, *options],
         cwd=folder,
-        env=os.environ | ONE_THREAD | {"COSYSERVE_HOME": str(folder / "home")},
+        env=os.environ | {"COSYSERVE_THREADS": "1", "COSYSERVE_HOME": str(folder / "home")},
         capture_output=True,
         text=True,
     )

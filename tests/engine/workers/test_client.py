@@ -50,6 +50,7 @@ from tests.waiting import PATIENCE, START_PATIENCE, until
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 OPTIONS = WorkerOptions("test", device="cpu", threads=1, slots=4, waiting=2)
+forked = pytest.mark.usefixtures("forked")
 
 
 def request(engine: WorkerPool | LocalEngine, text: str = TEXT, seed: int = 0) -> SpeechRequest:
@@ -73,6 +74,7 @@ def with_workers(count: int, story: Callable[[WorkerPool], Awaitable[None]]) -> 
     asyncio.run(run())
 
 
+@forked
 def test_a_life_of_a_worker() -> None:
     async def story(pool: WorkerPool) -> None:
         assert pool.model.speech is False
@@ -122,6 +124,7 @@ def test_a_life_of_a_worker() -> None:
     with_workers(1, story)
 
 
+@forked
 def test_a_killed_worker_ends_its_streams_and_comes_back() -> None:
     async def story(pool: WorkerPool) -> None:
         (worker,) = pool.workers
@@ -155,6 +158,7 @@ def test_a_killed_worker_ends_its_streams_and_comes_back() -> None:
     with_workers(1, story)
 
 
+@forked
 def test_a_voice_travels_once_until_it_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     brought: list[bool] = []
 
@@ -215,6 +219,7 @@ def test_a_voice_travels_once_until_it_is_forgotten(monkeypatch: pytest.MonkeyPa
     asyncio.run(run())
 
 
+@forked
 def test_a_request_goes_to_the_worker_with_the_least_to_do() -> None:
     async def story(pool: WorkerPool) -> None:
         streams = [asyncio.create_task(listen(pool.open(request(pool)))) for _ in range(4)]
@@ -230,6 +235,7 @@ def test_a_request_goes_to_the_worker_with_the_least_to_do() -> None:
     with_workers(2, story)
 
 
+@forked
 def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
     async def run() -> None:
         engine = WorkerEngine(WorkerOptions(str(tmp_path)))

@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import SpeechRequest, Voice
 from cosyserve.engine.speak import speak
 from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.options import WorkerOptions
+
+pytestmark = pytest.mark.usefixtures("forked")
 
 
 def test_a_worker_speaks_through_onnxruntime(model: Model, voice: Voice, tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from tests.backends.llm_server import never_ends, refuses
 from tests.backends.our_lm import serving_lm
 from tests.decibels import decibels
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 TEXT = "The quick brown fox jumps over the lazy dog."
 
 

@@ -7,12 +7,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
+import pytest
 
 from cosyserve.checkpoints.load import load_model
 from cosyserve.contracts import AudioChunk, Mode, SpeechRequest
 from cosyserve.engine.in_process import LocalEngine
 from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.options import WorkerOptions
+
+pytestmark = pytest.mark.usefixtures("forked")
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 DEVICES = ("cpu", "cpu")

@@ -20,7 +20,7 @@ HEADERS = {"additional_headers": {"Authorization": f"Bearer {KEY}"}}
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[Running]:
-    settings = Settings(max_requests=1, max_connections=2, max_idle_seconds=4)
+    settings = Settings(max_requests=1, max_connections=2)
     with serving(SineEngine(), settings, keys=[KEY]) as running:
         yield running
 
@@ -64,9 +64,12 @@ def test_limits_are_those_of_all_requests(narrow: Running) -> None:
     wait_until_gone(narrow)
 
 
-def test_who_never_asks_is_sent_away(narrow: Running) -> None:
-    narrow.behave()
-    with talking(narrow, **HEADERS) as silent, talking(narrow, **HEADERS) as talk:
+def test_who_never_asks_is_sent_away() -> None:
+    with (
+        serving(settings=Settings(max_idle_seconds=1.0)) as impatient,
+        talking(impatient) as talk,
+        talking(impatient) as silent,
+    ):
         talk.send("session.update", session={})
         talk.next()
         assert silent.error()["code"] == "timeout"

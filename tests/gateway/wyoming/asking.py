@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from wyoming.audio import AudioChunk, AudioStop
 from wyoming.client import AsyncTcpClient
 from wyoming.error import Error
 from wyoming.event import Event
 
-from tests.gateway.serving import Running
+from cosyserve.gateway.listening import listen
+from cosyserve.gateway.wyoming.server import wyoming_server
+from cosyserve.settings import Settings
+from tests.gateway.serving import Running, opened, serving
+from tests.gateway.sine_engine import SineEngine
 from tests.waiting import wait_until
 
 
@@ -30,6 +36,16 @@ class Door:
     def wait_until_gone(self) -> None:
         self.server.wait_until_idle()
         wait_until(lambda: not self.server.app.state.connections.count)
+
+
+@contextmanager
+def open_door(**settings: Any) -> Iterator[Door]:
+    with (
+        serving(SineEngine(), Settings(**settings)) as server,
+        listen("127.0.0.1", 0, 10) as listener,
+        opened(server, wyoming_server(server.app.state.context, listener)),
+    ):
+        yield Door(server, listener.getsockname()[1])
 
 
 @dataclass

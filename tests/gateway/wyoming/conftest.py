@@ -6,23 +6,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from cosyserve.gateway.listening import listen
-from cosyserve.gateway.wyoming.server import wyoming_server
-from cosyserve.settings import Settings
-from tests.gateway.serving import opened, serving
-from tests.gateway.sine_engine import SineEngine
-from tests.gateway.wyoming.asking import Door
+from tests.gateway.wyoming.asking import Door, open_door
 
 
 @pytest.fixture(scope="module")
 def shared_door() -> Iterator[Door]:
-    settings = Settings(max_requests=1, max_connections=8, max_idle_seconds=4)
-    with (
-        serving(SineEngine(), settings) as server,
-        listen("127.0.0.1", 0, 10) as listener,
-        opened(server, wyoming_server(server.app.state.context, listener)),
-    ):
-        yield Door(server, listener.getsockname()[1])
+    with open_door(max_requests=1, max_connections=8) as door:
+        yield door
+
+
+@pytest.fixture
+def impatient() -> Iterator[Door]:
+    """That of a server which waits for nobody."""
+    with open_door(max_idle_seconds=0.5) as door:
+        yield door
 
 
 @pytest.fixture

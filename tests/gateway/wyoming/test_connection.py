@@ -153,7 +153,7 @@ def test_a_failure_is_no_end_of_the_audio(door: Door) -> None:
     door.talk(ask)
 
 
-def test_a_text_that_is_too_long_or_stops_coming(door: Door) -> None:
+def test_a_text_that_is_too_long_or_stops_coming(door: Door, impatient: Door) -> None:
     async def write(client: AsyncTcpClient, *pieces: str) -> str | None:
         await client.write_event(SynthesizeStart().event())
         for piece in pieces:
@@ -167,4 +167,4 @@ def test_a_text_that_is_too_long_or_stops_coming(door: Door) -> None:
         assert await write(client, "Hello.") == "timeout"
 
     door.talk(too_long)
-    door.talk(too_slow)
+    impatient.talk(too_slow)

@@ -89,15 +89,23 @@ def test_limits_are_those_of_all_requests(door: Door) -> None:
     assert door.server.say().status_code == 200
 
 
-def test_connections_are_a_quarter_of_all_and_must_not_be_silent(door: Door) -> None:
+def test_connections_are_a_quarter_of_all(door: Door) -> None:
     async def crowd() -> None:
-        async with AsyncTcpClient("127.0.0.1", door.port) as first:
-            async with AsyncTcpClient("127.0.0.1", door.port):
-                await asyncio.sleep(0.1)
-                async with AsyncTcpClient("127.0.0.1", door.port) as third:
-                    assert (await hear(third)).error.code == "too_many_requests"
-                with talking(door.server.url):  # others still find a place
-                    pass
-            assert (await hear(first)).error.code == "timeout"
+        async with (
+            AsyncTcpClient("127.0.0.1", door.port),
+            AsyncTcpClient("127.0.0.1", door.port),
+        ):
+            await asyncio.sleep(0.1)
+            async with AsyncTcpClient("127.0.0.1", door.port) as third:
+                assert (await hear(third)).error.code == "too_many_requests"
+            with talking(door.server.url):  # others still find a place
+                pass
 
     asyncio.run(crowd())
+
+
+def test_connections_must_not_be_silent(impatient: Door) -> None:
+    async def wait(client: AsyncTcpClient) -> None:
+        assert (await hear(client)).error.code == "timeout"
+
+    impatient.talk(wait)

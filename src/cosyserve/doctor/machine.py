@@ -21,7 +21,7 @@ OPTIONAL = ("tensorrt", "tensorrt_llm", "vllm", "transformers")
 ENCODERS = {AudioFormat.MP3: "libmp3lame", AudioFormat.OPUS: "libopus", AudioFormat.AAC: "aac"}
 REGIONS = ("triton_python_backend_shm_region_*", f"{REGION_PREFIX}*")  # Triton's own name, ours
 GIB = 2**30
-MIN_SHM, MIN_DISK, MIN_GPU = GIB // 4, 8 * GIB, 17 * GIB
+MIN_SHM, MIN_DISK, MIN_GPU = GIB // 4, 8 * GIB, 7 * GIB
 
 
 def machine(home: Path, shm: Path = Path("/dev/shm")) -> list[Finding]:

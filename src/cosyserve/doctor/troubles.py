@@ -23,8 +23,8 @@ OLD_DRIVER = Trouble(
     "update NVIDIA's driver, or install a torch that was built for an older CUDA",
 )
 FULL_GPU = Trouble(
-    "less than 17 GiB of a GPU are free, which CosyVoice2-0.5B takes with no more than 8 slots",
-    "end what `nvidia-smi` shows there, or take a GPU of 24 GiB (docs/stages.md, What it needs)",
+    "less than 7 GiB of a GPU are free, which CosyVoice2-0.5B takes with 60 slots",
+    "end what `nvidia-smi` shows there, or take a GPU of 8 GiB (docs/stages.md, What it needs)",
 )
 SMALL_SHM = Trouble(
     "/dev/shm is smaller than 256 MiB, and Triton's Python models die at their start",

@@ -83,7 +83,7 @@ def test_workers_of_ours_have_a_gpu_each(tmp_path: Path) -> None:
     assert str(program.command).count("--device cuda:") == 2
 
 
-@pytest.mark.parametrize(("flow", "memory"), [("unet", "22.8 GiB"), ("dit", "24.6 GiB")])
+@pytest.mark.parametrize(("flow", "memory"), [("unet", "19.5 GiB"), ("dit", "19.7 GiB")])
 def test_a_worker_takes_what_was_measured_of_its_flow(
     flow: Flow, memory: str, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from cosyserve.triton.process import Ports
 
 CACHE_GIB = 256 * 48 / 1024  # of the LM: 256 slots, 12 KiB a position, 4096 positions
 # torch's with 256 slots, measured on an H200; what is kept of voices takes a tenth of the rest.
-OURS_GIB = {"unet": 22.8, "dit": 24.6}
+OURS_GIB = {"unet": 19.5, "dit": 19.7}
 TRTLLM_GIB = 24.0  # the least that the original's guide asks for
 SET_PORTS = 100  # between the ports of two sets of GPUs
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -181,11 +182,15 @@ def test_in_this_process(either_model: Model, either_voice: Voice) -> None:
 
 
 @pytest.mark.usefixtures("forked")
-def test_through_a_worker(model: Model) -> None:
+def test_through_a_worker(
+    either_model: Model, either_voice: Voice, cosyvoice3_folder: Path
+) -> None:
+    folder = str(cosyvoice3_folder) if either_model.config.family == "cosyvoice3" else "test"
+
     async def run() -> None:
-        engine = WorkerEngine(WorkerOptions("test", device="cpu", threads=1, slots=2))
+        engine = WorkerEngine(WorkerOptions(folder, device="cpu", threads=1, slots=2))
         await engine.start()
-        speaker = Speaker(engine, model, engine.model.voices["default"])
+        speaker = Speaker(engine, either_model, either_voice)
         try:
             for story in STORIES:
                 await story(speaker)

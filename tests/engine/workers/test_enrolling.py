@@ -19,6 +19,7 @@ from cosyserve.engine.workers import worker
 from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.engine.workers.worker import Worker
+from tests.conftest import noise
 from tests.engine.mocks import VOICE
 
 OPTIONS = WorkerOptions("test", device="cpu", slots=1)
@@ -115,3 +116,19 @@ def test_so_does_an_engine_in_this_process(model: Model, listening: Listening) -
             await engine.close()
 
     asyncio.run(run())
+
+
+def test_a_worker_hears_what_is_heard_here(either_model: Model, either_voice: Voice) -> None:
+    async def run() -> Voice:
+        engine = ThreadedWorker(either_model)
+        await engine.start()
+        try:
+            return await engine.embed(noise())
+        finally:
+            await engine.close()
+
+    voice = asyncio.run(run())
+    assert (voice.prompt_text, voice.family) == (either_voice.prompt_text, either_voice.family)
+    np.testing.assert_array_equal(voice.speech_tokens, either_voice.speech_tokens)
+    np.testing.assert_allclose(voice.mel, either_voice.mel, atol=1e-5)
+    np.testing.assert_allclose(voice.embedding, either_voice.embedding, atol=1e-5)

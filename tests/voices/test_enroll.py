@@ -58,7 +58,6 @@ def test_the_shortest_the_longest_silence_and_clipping(audio: Recording, model: 
 def test_a_transcript_that_does_not_fit_is_a_warning(
     text: str, warned: bool, model: Model, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The test model has a token per byte: 50 tokens of speech are for 3 to 25 of text."""
     enroll(model, recording(2.0, text=text, name="ann"))
     assert ("repeats words" in caplog.text) is warned
 

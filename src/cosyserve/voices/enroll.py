@@ -15,7 +15,6 @@ from cosyserve.contracts import (
     FRAMES_PER_TOKEN,
     MAX_PROMPT_SECONDS,
     SAMPLE_RATE,
-    TOKENS_PER_SECOND,
     Floats,
     Ints,
     Recording,
@@ -23,8 +22,8 @@ from cosyserve.contracts import (
 )
 from cosyserve.errors import VoiceError
 from cosyserve.models.config import EncoderConfig
-from cosyserve.text import END_OF_PROMPT
 from cosyserve.voices.fits import recording_of
+from cosyserve.voices.transcript import transcript_warning
 
 if TYPE_CHECKING:  # `voice_from_features` needs no torch
     from cosyserve.checkpoints.model import Model
@@ -54,7 +53,8 @@ def enroll(model: Model, recording: Recording, *, keep_audio: bool = False) -> V
     narrow = resample(recording.samples, recording.rate, SPEECH_RATE)
     tokens, embedding = tokenizer(whisper_log_mel(narrow)), speaker(speaker_fbank(narrow))
     voice = voice_from_features(model.config, recording, tokens, embedding)
-    _check_transcript(model, voice)
+    if warning := transcript_warning(voice):
+        log.warning("voice '%s': %s", voice.name, warning)
     return replace(voice, source=recording.samples) if keep_audio else voice
 
 
@@ -64,24 +64,6 @@ def made_anew(model: Model, voice: Voice) -> Voice:
     if recording is None or voice.family == model.config.family:
         return voice
     return enroll(model, recording, keep_audio=True)
-
-
-def _check_transcript(model: Model, voice: Voice) -> None:
-    """Warns of a text that is too long or too short for its recording."""
-    lm, tokenizer = model.config.lm, model.text_tokenizer
-    if not voice.prompt_text or lm is None or tokenizer is None:
-        return
-    *_, transcript = voice.prompt_text.split(END_OF_PROMPT)
-    text, speech = tokenizer.length(transcript), len(voice.speech_tokens)
-    least, most = (text * per_text for per_text in lm.speech_per_text)
-    if not least <= speech <= most:
-        log.warning(
-            "voice '%s': %d tokens of text for %.1f s of speech. If that is not what the recording "
-            "says, the model repeats words or speaks the prompt: correct the text",
-            voice.name,
-            text,
-            speech / TOKENS_PER_SECOND,
-        )
 
 
 def voice_from_features(

@@ -49,6 +49,7 @@ def test_a_voice_from_birth_to_end(server: Running) -> None:
     assert (shown["id"], shown["object"], shown["shipped"]) == ("小芳", "audio.voice", False)
     assert (shown["prompt_text"], shown["prompt_seconds"], shown["language"]) == ("Hum.", 2.0, "zh")
     assert shown["consent"] == "Ada agreed on paper."
+    assert "very little for 2.0 s" in shown["warning"]
     listed = {voice["id"]: voice["shipped"] for voice in server.http.get(VOICES).json()["data"]}
     assert listed == {"default": True, "小芳": False}
 

@@ -22,6 +22,7 @@ from cosyserve.gateway.voices.enrolment import Enrolment
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.voices.file import from_bytes, to_bytes
 from cosyserve.voices.fits import check_fits
+from cosyserve.voices.transcript import transcript_warning
 
 NOT_IN_IDS = re.compile(r"[^\w.-]+")  # of voices whose client reads the id from the answer
 
@@ -65,6 +66,7 @@ class VoiceDetails(VoiceEntry):
     family: str
     fingerprint: str
     content_hash: str
+    warning: str  # empty: there is none
 
 
 def routes(
@@ -90,6 +92,7 @@ def routes(
             family=voice.family,
             fingerprint=voice.fingerprint,
             content_hash=voice.content_hash,
+            warning=transcript_warning(voice),
         )
 
     @router.get("")

@@ -97,7 +97,7 @@ def test_a_gpu_with_less_free_memory_than_the_model_takes(
     gpu_with: Callable[[int], dict[str, Finding]],
 ) -> None:
     assert gpu_with(20)["cuda:0"].good
-    assert gpu_with(16)["cuda:0"].advice == troubles.FULL_GPU.fix
+    assert gpu_with(6)["cuda:0"].advice == troubles.FULL_GPU.fix
 
 
 def test_what_a_gpu_runs_on(gpu_with: Callable[[int], dict[str, Finding]]) -> None:

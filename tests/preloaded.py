@@ -119,7 +119,10 @@ def _next_command(listener: socket.socket) -> Callable[[], object]:
         head, files, _, _ = socket.recv_fds(link, 32, MOST_FILES)
         size, _, body = head.partition(b"\n")
         while len(body) < int(size):
-            body += link.recv(LONGEST_TASK)
+            more = link.recv(LONGEST_TASK)
+            if not more:  # its program was killed
+                os._exit(1)
+            body += more
         if pid := os.fork():
             for file in files:
                 os.close(file)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from cosyserve.errors import CosyError
 from cosyserve.text import number_process
 from cosyserve.text.language import Language
-from cosyserve.text.number_process import FairLock, NumberProcess
+from cosyserve.text.number_process import FairLock, NumberProcess, serve_requests
 from cosyserve.text.numbers import read_numbers
 
 
@@ -63,6 +64,23 @@ def test_a_number_that_kills_is_an_error(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(number_process, "_start", deadly)
     with pytest.raises(CosyError, match="write it in words"):
+        NumberProcess()("7", Language.ENGLISH)
+
+
+def test_what_is_wrong_with_the_grammars_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As here, and the process goes on."""
+
+    def unread(text: str, language: Language) -> str:
+        raise CosyError("install another wetext")
+
+    def answered(_: NumberProcess, request: str) -> str:
+        replies = io.StringIO()
+        serve_requests(io.StringIO(request), replies)
+        return replies.getvalue()
+
+    monkeypatch.setattr(number_process, "read_numbers", unread)
+    monkeypatch.setattr(NumberProcess, "_exchange", answered)
+    with pytest.raises(CosyError, match="install another wetext"):
         NumberProcess()("7", Language.ENGLISH)
 
 

@@ -36,6 +36,20 @@ def test_what_a_grammar_may_not_read_is_read_number_by_number() -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("2,500.75k", "two thousand five hundred point seven five k"),
+        (".5mg", "point five mg"),
+        ("192.168.10.17", "one hundred and ninety two point one hundred and sixty eight"),
+    ],
+)
+def test_beyond_the_share_a_point_is_no_end_of_a_sentence(written: str, said: str) -> None:
+    words = "".join(read_aloud(written, Language.ENGLISH, read_numbers, allowance=Allowance(0)))
+    assert words.startswith(said)
+    assert "." not in words
+
+
+@pytest.mark.parametrize(
     "text",
     ["1" * 4000, "1" * 4000 + "个", "3 " * 2000, "#1" * 2000, "￥1" * 2000, "1,250 " * 600,
      "今天3" * 1300, "a-" * 2000 + "1", "1-" * 2000, "A" * 4000 + "1", "1%-" * 1300, "1 个" * 1300],

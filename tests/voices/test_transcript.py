@@ -21,6 +21,7 @@ def warning(text: str, seconds: float) -> str:
     ("text", "seconds"),
     [
         ("", 9),
+        ("A voice without a recording.", 0),
         ("The birch canoe slid on the smooth planks.", 2.5),
         ("Well... yes.", 2),
         ("希望你以后能够做的比我还好呦。", 3.5),

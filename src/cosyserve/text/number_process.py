@@ -75,7 +75,10 @@ class NumberProcess:
             reply = self._exchange(request) or self._exchange(request)
         if not reply:
             raise CosyError("the text holds a number that can't be read: write it in words")
-        words: str | None = json.loads(reply)
+        words: str | None
+        words, error = json.loads(reply)
+        if error:
+            raise CosyError(error)
         if words is None:
             raise AssertionError("the grammar has no path through the text")
         return words
@@ -119,11 +122,14 @@ def serve_requests(requests: IO[str], replies: IO[str]) -> None:
     """The process: reads the numbers of each request until there are no more."""
     for request in requests:
         text, language = json.loads(request)
+        words, told = None, ""
         try:
-            words: str | None = read_numbers(text, Language(language))
-        except AssertionError:
-            words = None
-        print(json.dumps(words), file=replies, flush=True)
+            words = read_numbers(text, Language(language))
+        except AssertionError:  # the grammar has no path through the text
+            pass
+        except CosyError as error:
+            told = str(error)
+        print(json.dumps([words, told]), file=replies, flush=True)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,8 @@ _EXPRESSION = re.compile(rf"{PHONE}|{_DATE}|'\d0s\b|{_NUMBER}(?: \d+/\d+)?(?: ?{
 _LONGEST_EXPRESSION = 60  # what is longer is no number; its digits are spelled
 _SMALL_NUMBER = re.compile(r"[1-9]\d{0,2}")  # needs no grammar, spelled as well
 
-_PART = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?", re.ASCII)
+# A number in an expression, or a point that is no number's own.
+_PART = re.compile(r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+(?![.\d]))?|\.(?=\d)", re.ASCII)
 
 # What a grammar reads of one text: a tenth of a second of work. Beyond that the digits of Chinese
 # are read one by one, and the numbers of an English expression each for itself.
@@ -60,12 +61,14 @@ def _grammar(language: Language) -> Callable[[str], str]:
     try:  # here, because it is needed for numbers only
         from wetext.token_parser import TokenParser
         from wetext.utils import load_fst
-    except ImportError as error:
+
+        tagger = files("wetext.fsts").joinpath(f"{language.value}/tn/tagger.fst").read_bytes()
+    except (ImportError, OSError) as error:
         raise CosyError(
-            "text normalisation needs the package 'wetext': install it, or ask for normalize=False"
+            "text normalisation needs the package 'wetext': install 0.0.9, or ask for "
+            "normalize=False"
         ) from error
     name = language.value
-    tagger = files("wetext.fsts").joinpath(f"{name}/tn/tagger.fst").read_bytes()
     tag, verbalize = BestPath(Transducer(tagger)), load_fst(f"{name}/tn/verbalizer.fst")
 
     # Stage by stage: as a whole, wetext takes a bare number for Chinese, and strips blanks.
@@ -143,8 +146,11 @@ class Allowance:
 
 def _one_by_one(expression: str, fixes: Fixes) -> str:
     """5.5GB/2d -> five point five GB/ two d"""
-    parts = _PART.sub(lambda part: f" {read_english(part[0]) or part[0]} ", expression)
-    return rewrite_words(parts, Language.ENGLISH, fixes).strip()
+
+    def read(part: re.Match[str]) -> str:
+        return " point " if part[0] == "." else f" {read_english(part[0]) or part[0]} "
+
+    return rewrite_words(_PART.sub(read, expression), Language.ENGLISH, fixes).strip()
 
 
 def _no_rule(written: str) -> str | None:

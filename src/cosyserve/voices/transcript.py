@@ -19,7 +19,7 @@ def transcript_warning(voice: Voice) -> str:
     seconds = len(voice.speech_tokens) / TOKENS_PER_SECOND
     slowest, fastest = (seconds * rate for rate in LETTERS_PER_SECOND)
     letters = _letters(transcript)
-    if not letters or slowest <= letters <= fastest:
+    if not (letters and seconds) or slowest <= letters <= fastest:
         return ""
     much = "much" if letters > fastest else "little"
     return (

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 from torch import OutOfMemoryError
 
 from cosyserve.checkpoints.model import Model
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.profile import CPU_SLOTS
+from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.compute.warm_up import OutOfGPUMemoryError
 from cosyserve.engine.scheduling.start import start_scheduler
 
@@ -15,8 +18,11 @@ from cosyserve.engine.scheduling.start import start_scheduler
 def holds(monkeypatch: pytest.MonkeyPatch, fitting: int) -> list[int]:
     """Memory for so many sessions -> the numbers that were tried."""
     tried: list[int] = []
+    runners: list[weakref.ref[LMRunner]] = []
 
     def warm_up(runner: LMRunner) -> int:
+        assert not any(earlier() for earlier in runners), "one that failed holds its memory"
+        runners.append(weakref.ref(runner))
         tried.append(runner.slots)
         if runner.slots > fitting:
             raise OutOfMemoryError("CUDA out of memory")
@@ -46,3 +52,14 @@ def test_not_even_one_fits(model: Model, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(OutOfGPUMemoryError, match="for 1 sessions"):
         start_scheduler(model)
     assert tried == [CPU_SLOTS, 6, 4, 3, 2, 1]
+
+
+def test_no_slots_help_where_flow_and_vocoder_do_not_fit(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def warm_up(_: Token2Wav) -> int:
+        raise OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Token2Wav, "warm_up", warm_up)
+    with pytest.raises(OutOfGPUMemoryError, match="flow and vocoder: end what else runs"):
+        start_scheduler(model)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -63,31 +64,36 @@ def start_scheduler(
     session needs, as many as do. Slots that were asked for are an error when they don't fit.
     """
     count = slots or profile.slots_on(model.device)
-    with oom_as_error(count):
-        token2wavs = _token2wavs(model, count, profile)
-    warm_up(by_name(token2wavs), count)
+    if lm is None:
+        model.need_lm()
+    try:
+        with oom_as_error(count):
+            token2wavs = _token2wavs(model, count, profile)
+        warm_up(by_name(token2wavs), count)
+    except OutOfGPUMemoryError as error:
+        raise OutOfGPUMemoryError(
+            "the GPU has no memory for flow and vocoder: end what else runs on it, or set "
+            "COSYSERVE_GPU_MEMORY to more"
+        ) from error
+    make = partial(scheduler_of, model, lm, token2wavs, max_waiting=max_waiting, max_wait=max_wait)
     while True:
         try:
-            scheduler = scheduler_of(
-                model,
-                lm,
-                token2wavs,
-                slots=count,
-                max_waiting=max_waiting,
-                max_wait=max_wait,
-                profile=profile,
-            )
-            scheduler.warm_up()
+            return _warm(make, count)
         except OutOfGPUMemoryError:
             if slots or count == 1:
                 raise
-        else:
-            return scheduler
         gc.collect()  # graphs of the one before hold the memory of the next
         torch.cuda.empty_cache()
         fewer = 3 * count // 4
         log.warning("the GPU has no memory for %d sessions: %d are tried", count, fewer)
         count = fewer
+
+
+def _warm(make: Callable[..., Scheduler], slots: int) -> Scheduler:
+    """In a function of its own: one that failed must not be held while the next is tried."""
+    scheduler = make(slots=slots)
+    scheduler.warm_up()
+    return scheduler
 
 
 def _token2wavs(model: Model, slots: int, profile: Profile) -> list[Token2Wav]:

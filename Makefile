@@ -40,10 +40,10 @@ triton: $(ALL)
 quick: $(ALL)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m unit
 
-# Two processes share the cores, file by file. Kernels and recipes that have passed are left out.
+# Three processes share the cores, file by file: many tests wait. Kernels and recipes that have passed are left out.
 # What fails is tried once more, by itself: a machine may be too busy for a time limit, once.
 test: $(ALL)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder || \
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder || \
 		{ test $$? = 1 && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
 
 # The field's own clients, each in an environment of its own, for they want different versions of the

@@ -13,6 +13,11 @@ def test_numbers_depend_on_the_counters_alone() -> None:
     assert alone[0] == alone[2] != alone[1]
 
 
+def test_numbers_of_the_host_are_those_of_the_device() -> None:
+    for seed in (0, 42, (1 << 62) + 12345):
+        assert hash32(seed, 7, 1) == hash32(torch.tensor(seed), torch.tensor(7), 1).item()
+
+
 FIRST_UNIFORMS = [0.087109, 0.226746, 0.704226, 0.039846]
 
 

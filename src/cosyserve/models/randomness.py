@@ -7,21 +7,24 @@ CUDA graph and does not depend on who shares a batch, on chunk borders or on the
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 _MASK32 = 0xFFFFFFFF
 
+Number = TypeVar("Number", Tensor, int)
 
-def _mix(x: Tensor) -> Tensor:
+
+def _mix(x: Number) -> Number:
     """A bijection of 32-bit integers (held in int64) that flips about half of the bits."""
     x = (x ^ (x >> 16)) * 0x21F0AAAD & _MASK32
     x = (x ^ (x >> 15)) * 0x735A2D97 & _MASK32
     return x ^ (x >> 15)
 
 
-def hash32(seed: Tensor, *counters: Tensor | int) -> Tensor:
+def hash32(seed: Number, *counters: Number | int) -> Number:
     """32 random bits per element, as int64, of broadcast int64 seeds and counters."""
     x = _mix((seed & _MASK32) ^ _mix((seed >> 32 & _MASK32) + 0x9E3779B9 & _MASK32))
     for counter in counters:

@@ -19,6 +19,7 @@ from cosyserve.engine.compute.graphs.device_queue import CapturedGraphs, DeviceQ
 from cosyserve.engine.compute.limits import SEED_MASK
 from cosyserve.models.fused import fused_lm
 from cosyserve.models.lm.draw import ACTIVE, FLOATS, INTS, LENGTH, TOKEN, draw, forbidden_bits
+from cosyserve.models.lm.host import host_lm
 from cosyserve.models.lm.lm import KVCache, SpeechLM
 
 MAX_TOP_K = 64  # the top_k that captured steps allow; others are computed step by step
@@ -66,6 +67,7 @@ class LMGraphs:
             # Of each slot, the id drawn last (-1: the logits were no numbers) and its log-prob.
             self._outcome = torch.zeros(slots + 1, 2, dtype=torch.float64, device=device)
             self._fused = fused_lm(lm, positions)
+        self._host = host_lm(lm)
         self._graphs = CapturedGraphs(queue, self._compute)
 
     def warm_up(self) -> int:
@@ -182,6 +184,8 @@ class LMGraphs:
         tokens, lengths = self._ints[:rows, TOKEN], self._ints[:rows, LENGTH]
         if self._fused:
             logits = self._fused.logits(tokens, lengths, self.cache, span)
+        elif self._host:
+            logits = self._host.logits(tokens, lengths, self.cache, span)
         else:
             hidden = self.lm.extend(tokens[:, None], lengths, self.cache, span)
             logits = self.lm.logits(hidden[:, 0])
@@ -207,13 +211,18 @@ class LMGraphs:
             self._fused.draw(logits, *lines, self._outcome, slots, max_top_k)
         elif slots is None:
             ints, floats = (kept[: len(logits)] for kept in lines)
-            self._outcome[: len(logits)] = draw(logits, ints, floats, self.lm.config, max_top_k)
+            self._outcome[: len(logits)] = self._drawn(logits, ints, floats, max_top_k)
             ints[:, LENGTH] += ints[:, ACTIVE]
         else:
             ints, floats = (kept.index_select(0, slots) for kept in lines)
-            outcome = draw(logits, ints, floats, self.lm.config, max_top_k)
+            outcome = self._drawn(logits, ints, floats, max_top_k)
             self._ints.index_copy_(0, slots, ints)
             self._outcome.index_copy_(0, slots, outcome)
+
+    def _drawn(self, logits: Tensor, ints: Tensor, floats: Tensor, max_top_k: int) -> Tensor:
+        if self._host:
+            return self._host.draw(logits, ints, floats)
+        return draw(logits, ints, floats, self.lm.config, max_top_k)
 
 
 def _doubling(first: int, end: int) -> list[int]:

@@ -28,6 +28,7 @@ from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
 from cosyserve.models.flow.foreign import ForeignEstimator
 from cosyserve.models.vocoder import stream
 from cosyserve.models.vocoder.hift import HiFT
+from cosyserve.models.vocoder.host import host_hift
 from cosyserve.models.vocoder.stream import VocoderState
 
 BATCH, BATCH_TOKENS = 8, 256  # chunks in one call where shapes are free, and their tokens together
@@ -179,6 +180,7 @@ class _Pipeline:
         self.flow, self.vocoder, self.queue = flow, vocoder, queue
         self._flow: PackedFlow | FlowGraphs | None = None
         self._vocoder: VocoderGraphs | None = None
+        self._host = host_hift(vocoder)
         if queue.static:
             self._vocoder = VocoderGraphs(vocoder, queue, rows, frames)
         if queue.static and not isinstance(flow.estimator, ForeignEstimator):
@@ -264,7 +266,7 @@ class _Pipeline:
         """Windows of like lengths are computed together."""
         frames = [s.mel.shape[1] + mel.shape[1] for s, mel in zip(states, mels, strict=True)]
         if self._vocoder is None:
-            return stream.advance(self.vocoder, states, mels, final)
+            return stream.advance(self.vocoder, states, mels, final, self._host)
         vocoded: dict[int, tuple[Tensor, VocoderState]] = {}
         for group in self._vocoder.groups(frames):
             part = [states[n] for n in group], [mels[n] for n in group], [final[n] for n in group]

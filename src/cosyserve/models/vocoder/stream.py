@@ -19,6 +19,7 @@ from cosyserve.models.vocoder.hift import HiFT
 
 if TYPE_CHECKING:
     from cosyserve.models.vocoder.fused import FusedHiFT
+    from cosyserve.models.vocoder.host import HostHiFT
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,14 @@ class Voiced(NamedTuple):
 
 
 def advance(
-    vocoder: HiFT, states: Sequence[VocoderState], mels: Sequence[Tensor], final: Sequence[bool]
+    vocoder: HiFT,
+    states: Sequence[VocoderState],
+    mels: Sequence[Tensor],
+    final: Sequence[bool],
+    host: HostHiFT | None = None,
 ) -> list[tuple[Tensor, VocoderState]]:
-    """Next samples of streams, given their next frames [mel, n]: [samples] and the new state."""
+    """Next samples of streams, given their next frames [mel, n]: [samples] and the new state.
+    `host` computes most of it, if given."""
     frames = [window(state, mel) for state, mel in zip(states, mels, strict=True)]
     sizes = [mel.shape[1] for mel in frames]
     mel = nn.utils.rnn.pad_sequence([f.T for f in frames], batch_first=True).transpose(1, 2)
@@ -96,6 +102,7 @@ def advance(
             phase=torch.stack([state.phase for state in states]),
             seed=torch.tensor([state.seed for state in states], device=device),
         ),
+        host,
     )
     return emit(vocoder, states, frames, voiced, final)
 
@@ -105,17 +112,17 @@ def window(state: VocoderState, mel: Tensor) -> Tensor:
     return torch.cat((state.mel, mel.float()), dim=1)
 
 
-def voice(vocoder: HiFT, windows: Windows, kernels: FusedHiFT | None = None) -> Voiced:
+def voice(vocoder: HiFT, windows: Windows, quick: FusedHiFT | HostHiFT | None = None) -> Voiced:
     """All samples of all windows. Shapes are static and nothing depends on data, so it can be
-    captured as a CUDA graph; `kernels` compute most of it, if given."""
+    captured as a CUDA graph; what is `quick` on this device computes most of it, if given."""
     mel, device = windows.mel, windows.mel.device
-    net = kernels or vocoder
+    net = quick or vocoder
     f0 = net.f0(mel, windows.lengths)
     frame = torch.arange(mel.shape[2], device=device)
     f0 = torch.where(frame < windows.known[:, None], windows.f0, f0)
     first = windows.start * vocoder.frame  # noise belongs to the absolute sample
-    if kernels:
-        source = kernels.source(f0, windows.seed, first, windows.phase)
+    if quick:
+        source = quick.source(f0, windows.seed, first, windows.phase)
     else:
         sample = first[:, None] + torch.arange(mel.shape[2] * vocoder.frame, device=device)
         noise = vocoder.noise(windows.seed[:, None], sample)

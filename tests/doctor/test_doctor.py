@@ -73,7 +73,7 @@ def test_why_there_is_no_gpu() -> None:
 
 @pytest.fixture
 def gpu_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], dict[str, Finding]]:
-    """What is found on a machine with a small GPU that has so many GiB free."""
+    """What is found on a machine with a small GPU that has so many bytes free."""
     facts = {"multi_processor_count": 58, "shared_memory_per_block_optin": 99 << 10}
     card = SimpleNamespace(name="NVIDIA L4", major=8, minor=9, **facts)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -83,7 +83,7 @@ def gpu_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], dict[str, Findi
     monkeypatch.setattr(kernels, "AVAILABLE", True)
 
     def found(free: int) -> dict[str, Finding]:
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free << 30, 24 << 30))
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 24 << 30))
         kernels.gpu.cache_clear()
         try:
             return {finding.name: finding for finding in processors()}
@@ -96,12 +96,15 @@ def gpu_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], dict[str, Findi
 def test_a_gpu_with_less_free_memory_than_the_model_takes(
     gpu_with: Callable[[int], dict[str, Finding]],
 ) -> None:
-    assert gpu_with(20)["cuda:0"].good
-    assert gpu_with(6)["cuda:0"].advice == troubles.FULL_GPU.fix
+    """The trouble names the bound."""
+    assert "less than 7 GiB" in troubles.FULL_GPU.seen
+    enough, short = (gpu_with(free)["cuda:0"] for free in (7 << 30, (7 << 30) - 1))
+    assert (enough.good, enough.advice) == (True, "")
+    assert (short.good, short.advice) == (None, troubles.FULL_GPU.fix)
 
 
 def test_what_a_gpu_runs_on(gpu_with: Callable[[int], dict[str, Finding]]) -> None:
-    found = gpu_with(20)
+    found = gpu_with(20 << 30)
     assert found["driver"].detail == "570.1"
     assert found["CUDA"].detail.startswith("12.8")
     assert found["kernels"].detail.startswith("cuda:0: kernels with small tiles: a program has 99")

@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cosyserve.text.fixes import ALL_FIXES, Fix
-from cosyserve.text.split import DEFAULT_LIMITS, SegmentLimits, split
+from cosyserve.text.split import (
+    DEFAULT_LIMITS,
+    SegmentLimits,
+    count_letters,
+    speakable,
+    split,
+)
 
 TEXT = st.text(
     st.one_of(st.sampled_from("。？！，、.?!;:,\"”' 3.14aDr."), st.characters(codec="utf-8"))
@@ -115,3 +121,12 @@ def test_a_text_is_measured_a_few_times_for_a_segment(mark: str) -> None:
 
     parts = list(split([mark.join(["seventeen thousand"] * 200)], wide=False, length=length))
     assert sum(map(len, asked)) < 12 * sum(map(len, parts))
+
+
+@given(TEXT)
+def test_what_has_letters_can_be_spoken(text: str) -> None:
+    assert speakable(text) == (count_letters(text) > 0)
+
+
+def test_letters_are_of_any_script() -> None:
+    assert count_letters("Ünï-3, 你好！ 아니요 … ½") == 3 + 1 + 2 + 3 + 1

@@ -49,6 +49,11 @@ def speakable(text: str) -> bool:
     return any(unicodedata.category(c)[0] in "LN" for c in text)
 
 
+def count_letters(text: str) -> int:
+    """Letters and digits of any script."""
+    return sum(map(str.isalnum, text))
+
+
 def only_punctuation(text: str) -> bool:
     return all(unicodedata.category(c)[0] in "PS" for c in text)
 

@@ -203,7 +203,8 @@ class TritonProcess:
         return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-lines:])
 
     def stop(self) -> None:
-        """Lets running requests finish, then ends the server and all of its processes."""
+        """Ends the server and all of its processes. Speech that is being made fails: its model can
+        ask no other one from now on."""
         self.process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_SECONDS)

@@ -6,6 +6,7 @@ import unicodedata
 
 from cosyserve.contracts import TOKENS_PER_SECOND, Voice
 from cosyserve.text import END_OF_PROMPT
+from cosyserve.text.split import count_letters
 
 # Of speech with its pauses, from very slow to faster than anybody is understood. English has about
 # 13; a number is written with few and said with many.
@@ -18,7 +19,7 @@ def transcript_warning(voice: Voice) -> str:
     *_, transcript = voice.prompt_text.split(END_OF_PROMPT)
     seconds = len(voice.speech_tokens) / TOKENS_PER_SECOND
     slowest, fastest = (seconds * rate for rate in LETTERS_PER_SECOND)
-    letters = _letters(transcript)
+    letters = count_letters(transcript) + (LETTERS_OF_WIDE - 1) * _count_wide(transcript)
     if not (letters and seconds) or slowest <= letters <= fastest:
         return ""
     much = "much" if letters > fastest else "little"
@@ -28,6 +29,6 @@ def transcript_warning(voice: Voice) -> str:
     )
 
 
-def _letters(text: str) -> int:
-    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text if letter.isalnum())
-    return sum(map(str.isalnum, text)) + (LETTERS_OF_WIDE - 1) * wide
+def _count_wide(text: str) -> int:
+    """Letters that are written as wide as Chinese ones."""
+    return count_letters("".join(c for c in text if unicodedata.east_asian_width(c) in "WF"))

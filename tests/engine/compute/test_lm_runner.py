@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -16,18 +18,24 @@ from cosyserve.models.lm.bistream import Bistream
 from cosyserve.models.lm.lm import SpeechLM
 
 CONFIG = LMConfig(32, 48, 2, 4, 2, text_vocab=50, speech_tokens=60)
+# It has 200 ends: among so few tokens it would draw hardly anything else.
+COSYVOICE3 = replace(CONFIG, speech_tokens=600, kind="cosyvoice3")
 
 
 @pytest.fixture(scope="module")
 def lm() -> SpeechLM:
+    return tiny(CONFIG)
+
+
+def tiny(config: LMConfig) -> SpeechLM:
     torch.manual_seed(0)
-    return SpeechLM(CONFIG).eval().requires_grad_(False)
+    return SpeechLM(config).eval().requires_grad_(False)
 
 
-def generation(seed: int, prompt: int = 7, most: int = 14) -> Generation:
+def generation(seed: int, prompt: int = 7, most: int = 14, config: LMConfig = CONFIG) -> Generation:
     random = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, 50, (prompt + seed % 5,), generator=random).tolist()
-    text = WholeText(CONFIG, [CONFIG.sos, *ids, CONFIG.task], 6)
+    text = WholeText(config, [config.sos, *ids, config.task], 6)
     return Generation(text, seed, Sampling(), most)
 
 
@@ -48,7 +56,7 @@ def run(runner: LMRunner, waiting: list[Generation]) -> None:
 
 def alone(lm: SpeechLM, seed: int) -> list[int]:
     runner = LMRunner(lm, 1, 64)
-    row = generation(seed)
+    row = generation(seed, config=lm.config)
     runner.join(row)
     while row.finish is None:
         assert runner.step()
@@ -56,9 +64,11 @@ def alone(lm: SpeechLM, seed: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_100_seeds_say_the_same_alone_and_in_company(lm: SpeechLM) -> None:
-    company = [generation(seed) for seed in range(100)]
-    as_graphs = [generation(seed) for seed in range(100)]
+@pytest.mark.parametrize("config", [CONFIG, COSYVOICE3], ids=lambda config: config.kind)
+def test_100_seeds_say_the_same_alone_and_in_company(config: LMConfig) -> None:
+    lm = tiny(config)
+    company = [generation(seed, config=config) for seed in range(100)]
+    as_graphs = [generation(seed, config=config) for seed in range(100)]
     run(LMRunner(lm, 8, 64), list(company))
     run(LMRunner(lm, 7, 64, as_on_a_gpu()), list(as_graphs))
     said = [alone(lm, seed) for seed in range(100)]
@@ -94,8 +104,7 @@ def test_prompts_in_pieces_lead_to_the_same_speech(
 
 @pytest.mark.parametrize("lengths", [(90, 256), (150, 256), (220, 256), (90, 166, 512)])
 def test_a_prompt_that_ends_with_a_span_is_kept_in_company(lengths: tuple[int, ...]) -> None:
-    torch.manual_seed(0)
-    lm = SpeechLM(CONFIG).eval().requires_grad_(False)
+    lm = tiny(CONFIG)
     for part in lm.parameters():
         torch.nn.init.normal_(part, 1.0 if part.ndim == 1 else 0.0, 0.3)
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosyserve.engine.scheduling.pace import HELD, SPOKEN, Pace, count_letters
+from cosyserve.engine.scheduling.pace import HELD, SPOKEN, Pace
 from cosyserve.models.config import LMConfig, ModelConfig
+from cosyserve.text.split import count_letters
 
 CONFIG = ModelConfig(lm=LMConfig())  # 2 to 20 tokens an id
 PROMPT = "How do you do? I am well."

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from cosyserve.gateway.page import routes
+from cosyserve.gateway.voices.routes import VoiceDetails
 from tests.gateway.serving import Running, serving
 
 FOLDER = Path(str(files("cosyserve.gateway.page").joinpath("files")))
 NAMES = sorted(file.relative_to(FOLDER).as_posix() for file in FOLDER.rglob("*.*"))
 SPACE_OR_COMMENT = re.compile(r"//www\.w3\.org|(^|\s)// .*", re.MULTILINE)
-IMPORT = re.compile(r'^import .* from "(.*)";$', re.MULTILINE)
+IMPORT = re.compile(r'^import \{ (.*) \} from "(.*)";$', re.MULTILINE)
+EXPORT = re.compile(r"^export (?:async )?(?:function\*?|class|const) (\w+)", re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", ["/", *(f"/page/{name}" for name in NAMES)])
@@ -50,12 +52,28 @@ def test_it_is_small_and_needs_nothing_from_elsewhere() -> None:
     assert sum(len(text.encode()) for text in texts.values()) < 61_440
     for name, text in texts.items():
         assert "//" not in SPACE_OR_COMMENT.sub("", text), name  # no other host
-        for target in IMPORT.findall(text):
-            assert (FOLDER / name).parent.joinpath(target).resolve().is_file(), (name, target)
     html = texts["index.html"]
     for path in re.findall(r'(?:src|href)="page/(.*?)"', html):
         assert path in texts
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?! type=\"module\" src=)", html)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith(".js")])
+def test_what_a_script_names_is_there(name: str) -> None:
+    """Names of other scripts, ids of elements: a browser finds a wrong one when it is used."""
+    text = (FOLDER / name).read_text("utf-8")
+    for imported, target in IMPORT.findall(text):
+        other = (FOLDER / name).parent.joinpath(target).read_text("utf-8")
+        assert set(imported.split(", ")) <= set(EXPORT.findall(other)), target
+    ids = set(re.findall(r'\sid="(.*?)"', (FOLDER / "index.html").read_text("utf-8")))
+    assert set(re.findall(r'\bby\("(.*?)"\)', text)) <= ids
+
+
+def test_the_warning_of_a_new_voice_is_shown() -> None:
+    text = (FOLDER / "speak" / "voices.js").read_text("utf-8")
+    assert '{ warning } = await askJson("v1/audio/voices", { method: "POST"' in text
+    assert "sentence(warning)" in text
+    assert "warning" in VoiceDetails.model_fields
 
 
 def test_every_file_is_used() -> None:

@@ -12,11 +12,21 @@ from tests.gateway.page.chromium import Page
 from tests.gateway.serving import Running
 from tests.gateway.sine_engine import SineEngine, sine
 
+CHOSEN = "document.querySelector('#recorded').textContent === {!r}"
 OPEN = "document.querySelector('#voice-dialog').open"
 
 
 def names(server: Running) -> list[str]:
     return [voice["id"] for voice in server.http.get("/v1/audio/voices").json()["data"]]
+
+
+def choose(page: Page, file: Path, seconds: float) -> None:
+    """As the recording, in the open dialog."""
+    file.write_bytes(encode(sine(int(24_000 * seconds)), AudioFormat.WAV))
+    document = page.call("DOM.getDocument")["root"]["nodeId"]
+    field = page.call("DOM.querySelector", nodeId=document, selector="#recording")["nodeId"]
+    page.call("DOM.setFileInputFiles", files=[str(file)], nodeId=field)
+    page.wait_for(CHOSEN.format(file.name))
 
 
 def test_a_recorded_voice_speaks(server: Running, page: Page) -> None:
@@ -68,19 +78,37 @@ def test_an_uploaded_voice(server: Running, page: Page, tmp_path: Path) -> None:
     page.click("#save-voice")
     assert page.text("#voice-problem") == "Record something, or choose a file."
     for name, seconds in (("short.wav", 0.2), ("ada.wav", 2)):
-        (tmp_path / name).write_bytes(encode(sine(int(24_000 * seconds)), AudioFormat.WAV))
-        document = page.call("DOM.getDocument")["root"]["nodeId"]
-        field = page.call("DOM.querySelector", nodeId=document, selector="#recording")["nodeId"]
-        page.call("DOM.setFileInputFiles", files=[str(tmp_path / name)], nodeId=field)
-        page.wait_for(f"document.querySelector('#recorded').textContent === '{name}'")
+        choose(page, tmp_path / name, seconds)
         page.click("#save-voice")
         if name == "short.wav":
             page.wait_for("!document.querySelector('#voice-problem').hidden")
             assert page.text("#voice-problem") == "The recording is too short."
             assert page.run(OPEN)
     page.wait_for(f"!{OPEN}")
+    assert page.run("document.querySelector('#problem').hidden")
     assert sorted(names(server)) == ["ada", "default"]
     server.http.delete("/v1/audio/voices/ada")
+
+
+def test_a_text_that_cannot_be_what_is_said(server: Running, page: Page, tmp_path: Path) -> None:
+    page.click("#add-voice")
+    choose(page, tmp_path / "ada.wav", seconds=2)
+    page.click("#said")
+    page.type("Much more than anybody says in two seconds. " * 4)
+    page.click("#voice-name")
+    page.type("ada")
+    page.click("#consent")
+    page.click("#save-voice")
+    page.wait_for(f"!{OPEN} && !document.querySelector('#problem').hidden")
+    told = page.text("#problem")
+    assert told.startswith("“ada” was added. The text is very much for 2.0 s of speech. If "), told
+    assert told.endswith(": correct the text. For that, remove it and add it again."), told
+    assert page.run("document.querySelector('#voice').value") == "ada"
+    page.run("window.confirm = () => true")
+    page.click("#remove-voice")
+    page.wait_for("document.querySelector('#problem').hidden")
+    page.wait_for("document.querySelector('#voice').value === 'default'")
+    assert names(server) == ["default"]
 
 
 def test_leaving_the_dialog_ends_the_recording(page: Page) -> None:

@@ -13,7 +13,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 
 from cosyserve.bench.client import BYTES_PER_SECOND, Endpoint, leading_silence_seconds
 from cosyserve.bench.items import Item
-from cosyserve.bench.live.dialects import Dialect
+from cosyserve.bench.live.dialect import Dialect
 from cosyserve.bench.playback import Arrival, heard_by
 from cosyserve.bench.sample import Failure, Sample
 from cosyserve.errors import InputError

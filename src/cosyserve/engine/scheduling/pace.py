@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cosyserve.models.config import ModelConfig
+from cosyserve.text.split import count_letters
 
 SPOKEN = 0.45  # of what the voice promises: a prompt of two seconds may be off by half
 HELD = 1.1  # times the fewest tokens: an LM that ends as soon as it may would have ended before
@@ -42,8 +43,3 @@ class Pace:
         letters = count_letters(text)
         held = self.least_per_id * min(ids, IDS_PER_LETTER * letters)
         return int(max(SPOKEN * self.expected(ids, letters), HELD * held))
-
-
-def count_letters(text: str) -> int:
-    """Letters and digits of any script."""
-    return sum(map(str.isalnum, text))

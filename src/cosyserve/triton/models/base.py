@@ -26,6 +26,7 @@ import triton_python_backend_utils as pb
 
 from cosyserve.errors import InputError, OverloadError
 from cosyserve.triton.models.errors import triton_error
+from cosyserve.triton.models.leaving import LeavesAtOnce
 from cosyserve.triton.models.metrics import ModelMetrics
 
 Array = npt.NDArray[Any]
@@ -40,7 +41,7 @@ QUEUE_TIME = "queue_duration_us"  # of models that have a queue
 TOTALS = (SUCCESS, FAILURE, CANCELLED, REQUEST_TIME, FIRST_TIME)
 
 
-class AsyncTritonModel:
+class AsyncTritonModel(LeavesAtOnce):
     """A model of Triton's Python backend; a subclass says what is loaded and answered."""
 
     def initialize(self, args: dict[str, str]) -> None:

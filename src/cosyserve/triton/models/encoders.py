@@ -15,12 +15,13 @@ from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Floats, Recording
 from cosyserve.triton.models.base import Outputs, Request
 from cosyserve.triton.models.errors import triton_error
+from cosyserve.triton.models.leaving import LeavesAtOnce
 from cosyserve.triton.models.loading import load_parts
 from cosyserve.triton.vocabulary import vocabulary_of
 from cosyserve.voices.enroll import check_recording
 
 
-class EncoderModel:
+class EncoderModel(LeavesAtOnce):
     """Encodes the batches that Triton gathers; a broken recording fails alone."""
 
     part: str

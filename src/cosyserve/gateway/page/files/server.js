@@ -7,11 +7,14 @@ export const key = {
   set: (value) => sessionStorage.setItem(KEY, value),
 };
 
-/** An error of the server, in its own words as a sentence; `wait` seconds until another try. */
+/** The server's words as a sentence. */
+export const sentence = (words) =>
+  words[0].toUpperCase() + words.slice(1) + (/[.!?]$/.test(words) ? "" : ".");
+
+/** An error of the server; `wait` seconds until another try. */
 export class Refusal extends Error {
   constructor({ message, code = "" }, wait = null) {
-    const whole = message[0].toUpperCase() + message.slice(1) + (/[.!?]$/.test(message) ? "" : ".");
-    super(wait ? `${whole} Try again in ${wait} s.` : whole);
+    super(wait ? `${sentence(message)} Try again in ${wait} s.` : sentence(message));
     this.code = code;
   }
 }

@@ -1,7 +1,7 @@
 // The voices of the server: choosing one, adding one from a recording, removing it.
 
 import { by, make, write } from "../elements.js";
-import { ask, askJson } from "../server.js";
+import { ask, askJson, sentence } from "../server.js";
 import { MOST_SECONDS, Recorder } from "./recorder.js";
 
 export class Voices {
@@ -17,7 +17,7 @@ export class Voices {
     by("models").addEventListener("change", () => this.load().catch(explain));
     by("voice").addEventListener("change", () => this.#showRemoval());
     by("remove-voice").addEventListener("click", () => this.#remove());
-    openVoiceDialog(form, (name) => this.load(name));
+    openVoiceDialog(form, (name) => this.load(name), (message) => explain({ message }));
   }
 
   /** Reads the names that the form's model can speak with, and chooses one. */
@@ -46,6 +46,7 @@ export class Voices {
     if (!confirm(`Remove the voice “${name}” from the server?`)) return;
     try {
       await ask(`v1/audio/voices/${encodeURIComponent(name)}`, { method: "DELETE" });
+      this.#explain(null); // perhaps it was a warning about this voice
       await this.load();
       by("voice").focus();
     } catch (error) {
@@ -60,7 +61,7 @@ function group(label, names) {
 }
 
 /** The dialog in which a voice is recorded or chosen, named, and agreed to. */
-function openVoiceDialog(form, added) {
+function openVoiceDialog(form, added, warn) {
   const dialog = by("voice-dialog");
   const recorder = new Recorder();
   let recording = null; // a blob
@@ -129,9 +130,10 @@ function openVoiceDialog(form, added) {
     by("save-voice").disabled = true;
     explain("");
     try {
-      await ask("v1/audio/voices", { method: "POST", body });
+      const { warning } = await askJson("v1/audio/voices", { method: "POST", body });
       await added(name);
-      dialog.close();
+      dialog.close(); // first: a screen reader is told nothing from behind it
+      if (warning) warn(`“${name}” was added. ${sentence(warning)} For that, remove it and add it again.`);
     } catch (error) {
       explain(error.message);
     } finally {

@@ -6,6 +6,7 @@ One call at a time; for many at once there are the server and `LocalEngine`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Unpack
 
@@ -23,6 +24,8 @@ from cosyserve.contracts import (
     SpeechRequest,
     Voice,
 )
+from cosyserve.engine.compute.token2wav import Token2Wav
+from cosyserve.engine.scheduling.start import token2wavs_of
 from cosyserve.engine.speak import speak
 from cosyserve.errors import InputError, VoiceError
 from cosyserve.voices.enroll import enroll
@@ -84,7 +87,12 @@ class TTS:
             raise InputError(f"unknown option {min(unknown)!r}: there are {names}")
         voice = voice or self.default_voice
         options.setdefault("mode", voice.mode)
-        return speak(self.model, SpeechRequest(text=text, voice=voice, **options))
+        request = SpeechRequest(text=text, voice=voice, **options)
+        return speak(self.model, request, self._token2wavs)
+
+    @cached_property
+    def _token2wavs(self) -> list[Token2Wav]:
+        return token2wavs_of(self.model, slots=1)
 
     @property
     def default_voice(self) -> Voice:

@@ -26,6 +26,7 @@ from cosyserve.engine.compute.stretch import stretch
 from cosyserve.errors import CheckpointError, CosyError
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
 from cosyserve.models.flow.foreign import ForeignEstimator
+from cosyserve.models.flow.incremental import incremental_flow
 from cosyserve.models.vocoder import stream
 from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.models.vocoder.host import host_hift
@@ -180,7 +181,7 @@ class _Pipeline:
         self.flow, self.vocoder, self.queue = flow, vocoder, queue
         self._flow: PackedFlow | FlowGraphs | None = None
         self._vocoder: VocoderGraphs | None = None
-        self._host = host_hift(vocoder)
+        self._incremental, self._host = incremental_flow(flow), host_hift(vocoder)
         if queue.static:
             self._vocoder = VocoderGraphs(vocoder, queue, rows, frames)
         if queue.static and not isinstance(flow.estimator, ForeignEstimator):
@@ -257,7 +258,7 @@ class _Pipeline:
         device = self.flow.weight.device
         ids = [torch.tensor(row, device=device) for row in tokens]
         if final is not None:
-            return self.flow.advance(flows, ids, final)
+            return (self._incremental or self.flow).advance(flows, ids, final)
         return list(zip(self.flow.whole(prompts, ids), flows, strict=True))
 
     def _samples(

@@ -37,7 +37,7 @@ def scheduler_of(
     tokens: then the model needs no weights of one."""
     slots = slots or profile.slots_on(model.device)
     with oom_as_error(slots):
-        ready = token2wavs or _token2wavs(model, slots, profile)
+        ready = token2wavs or token2wavs_of(model, slots, profile)
         lm = lm or LMRunner(model.need_lm()[0], slots, MAX_POSITIONS)
     return Scheduler(
         lm,
@@ -68,7 +68,7 @@ def start_scheduler(
         model.need_lm()
     try:
         with oom_as_error(count):
-            token2wavs = _token2wavs(model, count, profile)
+            token2wavs = token2wavs_of(model, count, profile)
         warm_up(by_name(token2wavs), count)
     except OutOfGPUMemoryError as error:
         raise OutOfGPUMemoryError(
@@ -96,7 +96,7 @@ def _warm(make: Callable[..., Scheduler], slots: int) -> Scheduler:
     return scheduler
 
 
-def _token2wavs(model: Model, slots: int, profile: Profile) -> list[Token2Wav]:
+def token2wavs_of(model: Model, slots: int, profile: Profile = LATENCY) -> list[Token2Wav]:
     """One on each of the devices that flow and vocoder are on."""
     model.need_token2wav()
     rows = [count for count in profile.rows if count < 2 * slots]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cosyserve.models.config import EncoderConfig
 from cosyserve.models.flow.lookahead import PreLookahead
-from cosyserve.models.flow.masks import RowChunks, attention_bias, chunks_bias, valid
+from cosyserve.models.flow.masks import RowChunks, attention_bias, chunk_bias, chunks_bias, valid
 
 
 @dataclass(frozen=True)
@@ -183,11 +183,12 @@ class UpsamplingConformer(nn.Module):
         return self.after_norm(x)
 
     def extend(
-        self, tokens: Tensor, cache: EncoderCache | None, last: bool
+        self, tokens: Tensor, cache: EncoderCache | None, last: bool, chunk: int | None = None
     ) -> tuple[Tensor, EncoderCache]:
-        """The next chunk: tokens [B, T, D] -> frames [B, 2*(T - lookahead), D], or 2*T at the end.
+        """What comes next: tokens [B, T, D] -> frames [B, 2*(T - lookahead), D], or 2*T at the end.
 
-        Inside a chunk attention is full, and it sees all that the cache holds.
+        They are one chunk, or chunks of `chunk` tokens. Inside a chunk attention is full, and it
+        sees all that came before.
         """
         x = self.embed(tokens)
         if last:
@@ -199,10 +200,12 @@ class UpsamplingConformer(nn.Module):
         x, left = self.pre_lookahead_layer(
             x, context, cache.after_lookahead if cache else blank[:, :, :2]
         )
-        x, tokens_kv = self._blocks(self.encoders, x, None, past and past[:blocks])
+        keys, chunk = x.shape[1] + (past[0].shape[2] if past else 0), chunk or x.shape[1]
+        bias, up_bias = (chunk_bias(n * x.shape[1], n * keys, n * chunk, x) for n in (1, 2))
+        x, tokens_kv = self._blocks(self.encoders, x, bias, past and past[:blocks])
         x, upsampled = self.up_layer(x, cache.upsampled if cache else blank)
         x = self.up_embed(x)
-        x, frames_kv = self._blocks(self.up_encoders, x, None, past and past[blocks:])
+        x, frames_kv = self._blocks(self.up_encoders, x, up_bias, past and past[blocks:])
         return self.after_norm(x), EncoderCache(left, upsampled, tokens_kv + frames_kv)
 
     def _blocks(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +27,9 @@ from cosyserve.models.flow.lookahead import LookaheadEncoder
 from cosyserve.models.flow.masks import RowChunks, attention_bias, chunks_bias, valid
 from cosyserve.models.flow.rotary_dit import RotaryDiT
 from cosyserve.models.flow.unet import UNet
+
+if TYPE_CHECKING:
+    from cosyserve.models.flow.incremental import FlowPast
 
 Estimator = UNet | DiT | RotaryDiT | ForeignEstimator
 
@@ -53,12 +57,13 @@ class FlowCache:
 @dataclass(frozen=True)
 class FlowState:
     """A stream between two chunks; `tokens` of it were turned into frames, chunk by chunk up to
-    each of `ends`."""
+    each of `ends`; `past` is what an incremental flow keeps."""
 
     prompt: FlowPrompt
     tokens: int = 0
     cache: FlowCache | None = None
     ends: tuple[int, ...] = ()
+    past: FlowPast | None = None
 
     def after(self, mel: Tensor) -> FlowState:
         """With these frames [mel, n] done, too."""

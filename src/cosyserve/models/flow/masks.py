@@ -24,11 +24,26 @@ def attention_bias(inside: Tensor | None, size: int, chunk: int, like: Tensor) -
     """
     seen = None if inside is None else inside[:, None, None, :]
     if chunk:
-        position = torch.arange(size, device=like.device)
-        causal = position[None, :] < ((position // chunk + 1) * chunk)[:, None]
+        causal = _up_to_own_chunk(size, size, chunk, like.device)
         seen = causal[None, None] if seen is None else seen & causal
-    if seen is None:
+    return None if seen is None else _bias(seen, like)
+
+
+def chunk_bias(queries: int, keys: int, chunk: int, like: Tensor) -> Tensor | None:
+    """[queries, keys]: as `attention_bias`, of the last ones of so many positions; the first of
+    them begins a chunk."""
+    if queries <= chunk:
         return None
+    return _bias(_up_to_own_chunk(queries, keys, chunk, like.device), like)
+
+
+def _up_to_own_chunk(queries: int, keys: int, chunk: int, device: torch.device) -> Tensor:
+    """bool [queries, keys]: i sees all keys up to the end of its own chunk."""
+    position = torch.arange(keys, device=device)
+    return position < ((position[-queries:] // chunk + 1) * chunk)[:, None]
+
+
+def _bias(seen: Tensor, like: Tensor) -> Tensor:
     return torch.zeros_like(seen, dtype=like.dtype).masked_fill_(~seen, float("-inf"))
 
 
@@ -60,4 +75,4 @@ def chunks_bias(chunks: RowChunks, times: int, history: int | None, like: Tensor
     seen = position < end
     if history is not None:
         seen = seen & ((position < prompt) | (position >= first - history))
-    return torch.zeros_like(seen, dtype=like.dtype).masked_fill_(~seen, float("-inf"))[:, None]
+    return _bias(seen, like)[:, None]

@@ -1,13 +1,14 @@
 """The CosyVoice2 flow estimator: a causal U-Net with transformer blocks, one resolution.
 
 All convolutions look left only, so padding on the right of a row never reaches its frames; only
-attention needs to know where rows end.
+attention needs to know where rows end. Rows that go on get what came before them as a `LookBack`.
 Module names are those of the published checkpoint.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -16,12 +17,36 @@ from torch import Tensor, nn
 from cosyserve.models.config import UNetConfig
 
 
+class LookBack:
+    """What layers see of the positions before the first of these, one layer after another, and
+    what those of the next ones will."""
+
+    def __init__(self, before: Sequence[Tensor] = ()) -> None:
+        """`before`: what `kept` was behind the positions before; nothing at the start of rows."""
+        self._before = iter(before)
+        self.kept: list[Tensor] = []
+
+    def inputs(self, x: Tensor, reach: int) -> Tensor:
+        """x [B, C, T] behind the `reach` inputs of a convolution that came before."""
+        before = next(self._before, None)
+        x = F.pad(x, (reach, 0)) if before is None else torch.cat((before, x), dim=2)
+        self.kept.append(x[:, :, -reach:].clone())
+        return x
+
+    def keys(self, x: Tensor) -> Tensor:
+        """x [B, H, T, D] behind all keys, or values, that came before."""
+        before = next(self._before, None)
+        x = x if before is None else torch.cat((before, x), dim=2)
+        self.kept.append(x)
+        return x
+
+
 class CausalConv(nn.Conv1d):
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, 3)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(F.pad(x, (2, 0)))
+    def forward(self, x: Tensor, back: LookBack | None = None) -> Tensor:
+        return super().forward(back.inputs(x, 2) if back else F.pad(x, (2, 0)))
 
 
 class ConvBlock(nn.Module):
@@ -31,8 +56,8 @@ class ConvBlock(nn.Module):
         super().__init__()
         self.block = nn.ModuleDict({"0": CausalConv(inputs, outputs), "2": nn.LayerNorm(outputs)})
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.block["0"](x)
+    def forward(self, x: Tensor, back: LookBack | None) -> Tensor:
+        x = self.block["0"](x, back)
         return F.mish(self.block["2"](x.transpose(1, 2))).transpose(1, 2)
 
 
@@ -44,9 +69,9 @@ class ResNet(nn.Module):
         self.block2 = ConvBlock(outputs, outputs)
         self.res_conv = nn.Conv1d(inputs, outputs, 1)
 
-    def forward(self, x: Tensor, time: Tensor) -> Tensor:
-        h = self.block1(x) + self.mlp(time)[..., None]
-        return self.block2(h) + self.res_conv(x)
+    def forward(self, x: Tensor, time: Tensor, back: LookBack | None) -> Tensor:
+        h = self.block1(x, back) + self.mlp(time)[..., None]
+        return self.block2(h, back) + self.res_conv(x)
 
 
 class Attention(nn.Module):
@@ -58,11 +83,13 @@ class Attention(nn.Module):
         self.to_v = nn.Linear(channels, heads * head_dim, bias=False)
         self.to_out = nn.ModuleList([nn.Linear(heads * head_dim, channels)])
 
-    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, bias: Tensor | None, back: LookBack | None) -> Tensor:
         q, k, v = (
             linear(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for linear in (self.to_q, self.to_k, self.to_v)
         )
+        if back:
+            k, v = back.keys(k), back.keys(v)
         y = F.scaled_dot_product_attention(q, k, v, bias)
         return self.to_out[0](y.transpose(1, 2).flatten(2))
 
@@ -94,9 +121,9 @@ class TransformerBlock(nn.Module):
         self.norm3 = nn.LayerNorm(channels)
         self.ff = FeedForward(channels)
 
-    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, bias: Tensor | None, back: LookBack | None) -> Tensor:
         """x [B, T, C]."""
-        x = x + self.attn1(self.norm1(x), bias)
+        x = x + self.attn1(self.norm1(x), bias, back)
         return x + self.ff(self.norm3(x))
 
 
@@ -109,17 +136,19 @@ class UNetStage(nn.ModuleList):
         if conv:
             self.append(CausalConv(config.channels, config.channels))
 
-    def transform(self, x: Tensor, time: Tensor, bias: Tensor | None) -> Tensor:
+    def transform(
+        self, x: Tensor, time: Tensor, bias: Tensor | None, back: LookBack | None
+    ) -> Tensor:
         """x [B, C, T] -> [B, C, T], without the last convolution."""
         blocks = self[1]
         assert isinstance(blocks, nn.ModuleList)
-        x = self[0](x, time).transpose(1, 2)
+        x = self[0](x, time, back).transpose(1, 2)
         for block in blocks:
-            x = block(x, bias)
+            x = block(x, bias, back)
         return x.transpose(1, 2)
 
-    def convolve(self, x: Tensor) -> Tensor:
-        return self[2](x)
+    def convolve(self, x: Tensor, back: LookBack | None) -> Tensor:
+        return self[2](x, back)
 
 
 class UNet(nn.Module):
@@ -146,21 +175,22 @@ class UNet(nn.Module):
         prompt: Tensor,
         t: Tensor,
         bias: Tensor | None,
+        back: LookBack | None = None,
     ) -> Tensor:
         """x, mu, prompt [B, mel, T], speaker [B, mel], t [B] -> [B, mel, T].
 
-        bias: what `masks.attention_bias` gives.
+        bias: what `masks.attention_bias` gives; with what came before, `masks.chunk_bias`.
         """
         time = self.time_mlp["linear_1"](time_sinusoid(t, self.channels_in).to(x.dtype))
         time = self.time_mlp["linear_2"](F.silu(time))
         x = stack_inputs(x, mu, speaker, prompt)
         down, *middle, up = self._stages()
-        skip = down.transform(x, time, bias)
-        x = down.convolve(skip)
+        skip = down.transform(x, time, bias, back)
+        x = down.convolve(skip, back)
         for stage in middle:
-            x = stage.transform(x, time, bias)
-        x = up.transform(torch.cat((x, skip), dim=1), time, bias)
-        x = self.final_block(up.convolve(x))
+            x = stage.transform(x, time, bias, back)
+        x = up.transform(torch.cat((x, skip), dim=1), time, bias, back)
+        x = self.final_block(up.convolve(x, back), back)
         return self.final_proj(x)
 
     def _stages(self) -> list[UNetStage]:

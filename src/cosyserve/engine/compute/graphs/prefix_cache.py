@@ -19,8 +19,9 @@ from cosyserve.models.flow.flow import Flow, FlowPrompt
 
 MAX_TOKENS = 150  # of a prefix
 MAX_FRAMES = FRAMES_PER_TOKEN * MAX_TOKENS
-MAX_SLOTS = 16
+MAX_SLOTS = 64
 SHARE = 0.1  # of the memory that is free
+ENOUGH = 40 * gpu_memory.GIB  # free memory, for all else: half of what is beyond it may be taken
 
 
 @dataclass(eq=False)
@@ -62,9 +63,9 @@ class PrefixCache:
         """As many slots as the GPU has memory for; None where that is none, or nothing is kept."""
         numbers = sum(frames * channels for frames, channels in places)
         size = flow.config.copies * flow.config.steps * numbers * flow.weight.element_size()
-        slots = min(
-            MAX_SLOTS, int(SHARE * gpu_memory.free_bytes(flow.weight.device)) // max(1, size)
-        )
+        free = gpu_memory.free_bytes(flow.weight.device)
+        room = max(int(SHARE * free), (free - ENOUGH) // 2)
+        slots = min(MAX_SLOTS, room // max(1, size))
         return cls(flow, places, slots) if places and slots else None
 
     def known(self, prompt: FlowPrompt) -> int | None:

@@ -34,6 +34,14 @@ def test_a_scale_that_does_not_fit_is_named() -> None:
             unpacked("file", broken)
 
 
+@pytest.mark.parametrize("scale", [float("nan"), float("inf"), 600.0])
+def test_a_scale_that_half_precision_can_t_hold_is_named(scale: float) -> None:
+    state = packed({"w": torch.randn(4, 6)})
+    state["w.scale"][2] = scale
+    with pytest.raises(CheckpointError, match="lm.safetensors: 'w.scale' is beyond half"):
+        unpacked("lm.safetensors", state)
+
+
 def test_a_cpu_can_t_compute_in_eight_bits() -> None:
     with pytest.raises(InputError, match="int8 is for a GPU"):
         load_folder(SHIPPED_FOLDER, "cpu", torch.int8)

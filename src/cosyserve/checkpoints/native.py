@@ -63,11 +63,12 @@ def read(folder: Path, only: Collection[str] = tuple(MODULES)) -> Parts:
             require_file(exported)
             onnx[name] = exported
             continue
-        states[name] = unpacked(str(file), read_tensors(file))
+        stored = read_tensors(file)
+        states[name] = unpacked(str(file), stored)
         with as_checkpoint_error(str(config_file)):
             expected = shapes(module, sizes)
         check(str(file), states[name], expected)
-        check_finite(str(file), states[name])
+        check_finite(str(file), stored)  # eight bits are
     tokenizer = None
     if config.lm is not None:
         require_file(folder / "tokenizer.json")

@@ -13,6 +13,7 @@ from cosyserve.errors import CheckpointError
 State = dict[str, Tensor]
 SCALE = ".scale"
 LEVELS = 127
+MAX_SCALE = torch.finfo(torch.float16).max / 128
 
 
 def packed(state: State) -> State:
@@ -30,7 +31,7 @@ def packed(state: State) -> State:
 
 
 def unpacked(file: str, state: State) -> State:
-    """Half precision again; a state without int8 is left as it is."""
+    """Half precision again, all of it finite; a state without int8 is left as it is."""
     whole: State = {}
     for key, value in state.items():
         if value.dtype is torch.int8:
@@ -38,7 +39,9 @@ def unpacked(file: str, state: State) -> State:
             if scale is None or tuple(scale.shape) != tuple(value.shape[:1]):
                 raise CheckpointError(f"{file}: '{key}' is int8 without a scale per row")
             by_row = scale.float().view(-1, *[1] * (value.ndim - 1))
-            whole[key] = (value.float() * by_row).half()
+            if not (by_row.abs() <= MAX_SCALE).all():
+                raise CheckpointError(f"{file}: '{key}{SCALE}' is beyond half precision")
+            whole[key] = (value * by_row).half()
         elif not key.endswith(SCALE) or key.removesuffix(SCALE) not in state:
             whole[key] = value
     return whole

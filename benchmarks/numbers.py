@@ -122,6 +122,7 @@ def planned(name: str, text: str, tokenizer: TextTokenizer) -> tuple[Figure, Fig
     assert tokenizer.pronouncer
     read_numbers.cache_clear()
     tokenizer.pronouncer._known.clear()
+    tokenizer._lengths.clear()
     began = time.process_time()
     parts = segments(text, tokenizer.length, read=read)
     tokenizer.encode(next(parts))

@@ -11,8 +11,10 @@ numbers: speech costs nothing there, reading all it does.
 
 from __future__ import annotations
 
+import os
 import queue
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -122,6 +124,7 @@ def planned(name: str, text: str, tokenizer: TextTokenizer) -> tuple[Figure, Fig
     assert tokenizer.pronouncer
     read_numbers.cache_clear()
     tokenizer.pronouncer._known.clear()
+    tokenizer._lengths.clear()
     began = time.process_time()
     parts = segments(text, tokenizer.length, read=read)
     tokenizer.encode(next(parts))
@@ -219,4 +222,6 @@ def measure() -> list[Figure]:
 
 
 if __name__ == "__main__":
+    if "OPENBLAS_NUM_THREADS" not in os.environ:  # numpy has one thread, as in a worker
+        os.execve(sys.executable, sys.orig_argv, os.environ | {"OPENBLAS_NUM_THREADS": "1"})
     run(measure, __doc__ or "")

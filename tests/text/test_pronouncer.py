@@ -115,38 +115,19 @@ def test_any_text_can_be_read(text: str) -> None:
     assert "  " not in phonemes
 
 
+# fmt: off
+TEXT = st.lists(
+    st.sampled_from([
+        "hello", " ", "  ", ",", " .", "don't", "hello-you", "[breath]", "é", "你", "-", "\n", "?!",
+        "Dr. ", "U.S. ", "US ", "Wu", "I AM", "etc.", "W. ", "'BBC'", "\xa8", "\u0301", "\xa0",
+    ]),
+    max_size=12,
+).map("".join)
+# fmt: on
+
+
 @settings(deadline=None)
-@given(
-    text=st.lists(
-        st.sampled_from(
-            [
-                "hello",
-                " ",
-                "  ",
-                ",",
-                " .",
-                "don't",
-                "hello-you",
-                "[breath]",
-                "é",
-                "你",
-                "-",
-                "\n",
-                "?!",
-                "Dr. ",
-                "U.S. ",
-                "US ",
-                "Wu",
-                "I AM",
-                "etc.",
-                "W. ",
-                "'BBC'",
-            ]
-        ),
-        max_size=12,
-    ).map("".join),
-    seed=st.integers(0, 9),
-)
+@given(TEXT, st.integers(0, 9))
 def test_pieces_give_the_ids_of_the_whole(tokenizer: TextTokenizer, text: str, seed: int) -> None:
     pieces, draw, ids, at = PieceTokenizer(tokenizer), random.Random(seed), [], 0
     while at < len(text):
@@ -154,6 +135,21 @@ def test_pieces_give_the_ids_of_the_whole(tokenizer: TextTokenizer, text: str, s
         ids += pieces.push(text[at : at + step])
         at += step
     assert ids + pieces.flush() == tokenizer.encode(text)
+
+
+@settings(deadline=None)
+@given(TEXT)
+def test_words_are_counted_as_the_whole(tokenizer: TextTokenizer, text: str) -> None:
+    assert tokenizer.length(text) == len(tokenizer.encode(text))
+
+
+def test_counts_are_not_kept_for_ever(
+    tokenizer: TextTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cosyserve.text.tokens.tokenizer.KEPT_LENGTHS", 3)
+    for text in ("one two three", "four five", "one six"):
+        assert tokenizer.length(text) == len(tokenizer.encode(text))
+        assert len(tokenizer._lengths) <= 3
 
 
 def test_a_very_long_word_is_read_in_part(reader: Pronouncer) -> None:

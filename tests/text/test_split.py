@@ -84,7 +84,9 @@ def test_how_the_text_comes_makes_no_difference(text: str, wide: bool, sizes: li
         blocks.append(text[at : at + sizes[len(blocks) % len(sizes)]])
         at += len(blocks[-1])
     for limits in (SMALL, SegmentLimits(1, 0, 0)):
-        found = list(split(blocks, wide=wide, length=len, limits=limits))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("cosyserve.text.split._SHORTEST_BLOCK", 1)
+            found = list(split(blocks, wide=wide, length=len, limits=limits))
         assert found == whole(text, wide, limits=limits)
 
 

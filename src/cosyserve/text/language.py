@@ -38,6 +38,8 @@ def language_from_code(code: str) -> Language:
 
 
 def detect(text: str, fixes: Fixes = ALL_FIXES) -> Language:
+    if text.isascii():
+        return Language.ENGLISH
     han = len(_HAN.findall(text))
     if Fix.OTHER_LANGUAGES not in fixes:
         return Language.CHINESE if han else Language.ENGLISH

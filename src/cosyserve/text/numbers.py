@@ -1,7 +1,7 @@
 """Numbers, dates, amounts and units as they are read aloud, by rules and the grammars of wetext.
 
-A grammar needs half a millisecond a character: it gets what no rule knows, and so much of one
-text only. No other module imports wetext.
+A grammar needs a quarter of a millisecond a character: it gets what no rule knows, and so much of
+one text only. No other module imports wetext.
 """
 
 from __future__ import annotations

@@ -6,10 +6,12 @@ The net sees the letters of one word at a time; every letter may sound as up to 
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +94,7 @@ class Pronouncer:
 
     def __call__(self, text: str) -> str:
         """The text's phonemes, pauses and special tokens; what is no English is left out."""
-        plain = unicodedata.normalize("NFKD", text).replace("’", "'").replace("—", ",")
-        found = _WORD.findall(expand_abbreviations(_without_marks(plain)))
+        found = _WORD.findall(expand_abbreviations(text if text.isascii() else _plain(text)))
         words = {word: self._parts(word.lower()) for _, _, word, _, _ in found if word}
         read = self.read({part for parts in words.values() for part in parts})
         phonemes = ""
@@ -146,32 +147,52 @@ class Pronouncer:
 
     def logits(self, words: Sequence[Sequence[int]]) -> list[Floats]:
         """Letters of each word -> [letters * SOUNDS_PER_LETTER, sounds] of each."""
-        get = self.tensors.__getitem__
-        width = get("blocks.0.conv.weight").shape[2]
-        gap = width // 2  # rows between two words, which are 0 to both of them
-        starts = gap + np.cumsum([0, *(len(word) + gap for word in words)])
-        rows = np.zeros(starts[-1], np.int64)
-        inside = np.zeros((len(rows), 1), np.float32)
-        for start, word in zip(starts[:-1], words, strict=True):
-            rows[start : start + len(word)] = word
-            inside[start : start + len(word)] = 1.0
-        x = get("letters.weight")[rows]
+        get, ends = self.tensors.__getitem__, np.cumsum([len(word) for word in words])
+        letters = np.concatenate([np.array(word) for word in words])
+        seen = self._seen(ends)
+        x = get("letters.weight")[letters]
+        places = np.arange(seen.shape[1])
+        y = self._first_kernel[np.append(letters, len(LETTERS))[seen], places].sum(1)
+        normal = np.zeros((len(x) + 1, x.shape[1]), np.float32)  # the last row is no letter's
         for i in range(self._blocks):
             name = f"blocks.{i}."
-            y = _layer_norm(x, get(name + "norm.weight"), get(name + "norm.bias")) * inside
-            kernel = get(name + "conv.weight")  # [out, in, width]
-            padded = np.pad(y, ((gap, gap), (0, 0)))
-            seen = np.stack([padded[k : k + len(x)] for k in range(width)], axis=2)
-            y = seen.reshape(len(x), -1) @ kernel.reshape(len(kernel), -1).T + get(
-                name + "conv.bias"
-            )
-            x = x + _gelu(y) @ get(name + "out.weight").T + get(name + "out.bias")
+            if i:
+                normal[:-1] = _layer_norm(x, get(name + "norm.weight"), get(name + "norm.bias"))
+                y = normal.take(seen, 0).reshape(len(x), -1) @ self._kernels[i - 1]
+            y += get(name + "conv.bias")
+            x += _gelu(y) @ get(name + "out.weight").T + get(name + "out.bias")
         y = _layer_norm(x, get("norm.weight"), get("norm.bias"))
         logits: Floats = y @ get("head.weight").T + get("head.bias")
         return [
-            logits[start : start + len(word)].reshape(len(word) * SOUNDS_PER_LETTER, -1)
-            for start, word in zip(starts[:-1], words, strict=True)
+            found.reshape(len(found) * SOUNDS_PER_LETTER, -1)
+            for found in np.split(logits, ends[:-1])
         ]
+
+    def _seen(self, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """For words that end at these rows, the rows that a kernel sees around each: [rows, width];
+        beyond the word's ends, the row behind all of them."""
+        width = self.tensors["blocks.0.conv.weight"].shape[2]
+        starts = np.append(0, ends[:-1])
+        seen = np.arange(ends[-1])[:, None] + np.arange(width) - width // 2
+        first, end = (np.repeat(at, ends - starts)[:, None] for at in (starts, ends))
+        return np.where((seen >= first) & (seen < end), seen, ends[-1])
+
+    @cached_property
+    def _first_kernel(self) -> Floats:
+        """What the first block's makes of each letter, and of none, at each place of its width:
+        [letters + 1, width, out]. So few need no matrix for each word."""
+        get = self.tensors.__getitem__
+        normal = _layer_norm(
+            get("letters.weight"), get("blocks.0.norm.weight"), get("blocks.0.norm.bias")
+        )
+        made: Floats = np.tensordot(normal, get("blocks.0.conv.weight"), (1, 1)).swapaxes(1, 2)
+        return np.append(made, np.zeros_like(made[:1]), 0)
+
+    @cached_property
+    def _kernels(self) -> list[Floats]:
+        """Those of the other blocks, as matrices: [width * in, out]"""
+        kernels = (self.tensors[f"blocks.{i}.conv.weight"] for i in range(1, self._blocks))
+        return [kernel.transpose(2, 1, 0).reshape(-1, len(kernel)) for kernel in kernels]
 
 
 def _of_arpabet(sounds: str) -> str:
@@ -210,17 +231,28 @@ def _dequantized(stored: dict[str, npt.NDArray[Any]]) -> dict[str, Floats]:
     return tensors
 
 
-def _without_marks(text: str) -> str:
-    return "".join(char for char in text if not unicodedata.combining(char))
+def _plain(text: str) -> str:
+    """Letters without their accents, and marks that are known."""
+    plain = unicodedata.normalize("NFKD", text).replace("’", "'").replace("—", ",")
+    return "".join(char for char in plain if not unicodedata.combining(char))
 
 
 def _layer_norm(x: Floats, weight: Floats, bias: Floats) -> Floats:
-    centred = x - x.mean(-1, keepdims=True)
-    spread = np.sqrt(np.square(centred).mean(-1, keepdims=True) + 1e-5)
-    normal: Floats = centred / spread * weight + bias
+    normal: Floats = x - x.mean(-1, keepdims=True)
+    variance = np.einsum("rc,rc->r", normal, normal)[:, None] / x.shape[1]
+    normal /= np.sqrt(variance + 1e-5)
+    normal *= weight
+    normal += bias
     return normal
 
 
 def _gelu(x: Floats) -> Floats:
-    y: Floats = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x * x * x)))
+    y: Floats = 0.044715 * x * x
+    y += 1
+    y *= x
+    y *= math.sqrt(2 / math.pi)
+    np.tanh(y, out=y)
+    y += 1
+    y *= x
+    y *= 0.5
     return y

@@ -25,6 +25,9 @@ _CLOSERS = _QUOTES + "'’」』）)】》"
 _DOTTED = [entry.written for entry in ABBREVIATIONS if not entry.may_end_sentence]
 _ABBREVIATION = re.compile(rf"(?<![A-Za-z])(?:[A-Z]|{'|'.join(map(re.escape, _DOTTED))})\.$")
 _WORD = re.compile(r"\s*\S+")
+_NEXT_WORD = re.compile(r"\s*\S+\s")
+_SHORTEST_BLOCK, _LONGEST_BLOCK = 160, 640  # characters
+_WORDS = re.compile(rf"\s*\S{{1,{_SHORTEST_BLOCK}}}|\s+")
 _LONGEST_ABBREVIATION = max(map(len, _DOTTED))
 _CHARACTERS_PER_UNIT = 16  # no unit of length covers more characters than this, in real text
 _GUESSES = 6  # where a text must end, before its middle is tried
@@ -77,17 +80,18 @@ def split(
     none."""
     marks = (_WIDE_MARKS if wide else _NARROW_MARKS) + (_COMMAS if at_commas else "")
     longest = 2 * limits.longest if Fix.LONG_PIECES in fixes else 0
-    pieces = _pieces(blocks, marks, wide, length, longest, fixes)
+    pieces = _pieces(_measured(blocks, length), marks, wide, length, longest, fixes)
     return _packed(pieces, length, limits)
 
 
 def _pieces(
     blocks: Iterable[str], marks: str, wide: bool, length: Length, longest: int, fixes: Fixes
-) -> Iterator[str]:
-    """Sentences, or parts of them that are no longer than `longest` (0: as they are)."""
+) -> Iterator[tuple[str, str]]:
+    """Sentences, or parts of them that are no longer than `longest` (0: as they are); and some of
+    the text behind a part, if it is known."""
 
-    def parts(sentence: str) -> Iterable[str]:
-        return _cut(sentence, length, longest) if longest else (sentence,)
+    def parts(sentence: str) -> Iterable[tuple[str, str]]:
+        return _cut(sentence, length, longest) if longest else [(sentence, "")]
 
     text, start = "", 0  # the sentence that has not ended, behind some of the text before it
     fits = 0  # so much of it is within the limit, where that is known
@@ -98,43 +102,44 @@ def _pieces(
         if Fix.MARK_RUNS not in fixes or not said:  # the original looked at a text as a whole
             continue
         *ended, rest = _sentences(text, start, marks, fixes)
-        for sentence in _measured(ended, length, longest):
+        for sentence in ended:
             yield from parts(sentence)
         # One that is far too long is cut before its end has come.
         if ended:
             fits = 0
-        while longest and len(rest) >= 2 * (fits := fits or _fitting(rest, length, longest)):
+        while longest and _settled(rest, fits := fits or _fitting(rest, length, longest)):
             end = _last_break(rest, fits)
-            yield rest[:end]
-            rest, fits = rest[end:], 0
+            part, rest, fits = rest[:end], rest[end:], 0
+            yield part, rest
         fits = fits if fits < len(rest) else 0  # with more text more may fit
         text = text[-len(rest) - _CONTEXT :]
         start = len(text) - len(rest)
     if Fix.NOTHING_TO_SAY in fixes and not said:
         return
     text += missing_end(text, wide=wide, marks=marks, fixes=fixes)
-    for sentence in _measured(_sentences(text, start, marks, fixes), length, longest):
+    for sentence in _sentences(text, start, marks, fixes):
         yield from parts(sentence)
 
 
-def _measured(sentences: Iterable[str], length: Length, longest: int) -> Iterator[str]:
-    """The sentences, some of them measured together first: a tokenizer that reads words reads many
-    at once in the time of one."""
-    some: list[str] = []
-    size = 0
-    for sentence in sentences:
-        some.append(sentence)
-        size += len(sentence)
-        if size >= longest:
-            yield from _together(some, length)
-            some, size = [], 0
-    yield from _together(some, length)
+def _measured(blocks: Iterable[str], length: Length) -> Iterator[str]:
+    """The text in blocks of whole words, each measured as a whole first: a tokenizer that reads
+    words reads many at once in the time of one. The first are short, for somebody waits."""
+    held, given = "", 0
+    for word in (word for block in blocks for word in _WORDS.findall(block)):
+        held += word
+        if len(held) >= min(max(_SHORTEST_BLOCK, given // 2), _LONGEST_BLOCK):
+            length(held)
+            yield held
+            held, given = "", given + len(held)
+    length(held)
+    yield held
 
 
-def _together(sentences: list[str], length: Length) -> list[str]:
-    if len(sentences) > 1:
-        length("".join(sentences))
-    return sentences
+def _settled(piece: str, fits: int) -> bool:
+    """Whether no more fits when the piece goes on: the word behind it is whole, or already cut."""
+    return _NEXT_WORD.match(piece, fits) is not None or (
+        fits < len(piece) and _WORD.fullmatch(piece[: fits + 1]) is not None
+    )
 
 
 def missing_end(text: str, *, wide: bool, marks: str = "", fixes: Fixes = ALL_FIXES) -> str:
@@ -180,13 +185,13 @@ def _in_word(text: str, at: int) -> bool:
     return mark == "." and ends_in_abbreviation(text, at)
 
 
-def _cut(piece: str, length: Length, limit: int) -> Iterator[str]:
-    """A piece in parts that are no longer than the limit."""
+def _cut(piece: str, length: Length, limit: int) -> Iterator[tuple[str, str]]:
+    """A piece in parts that are no longer than the limit, and what is behind each."""
     while (fits := _fitting(piece, length, limit)) < len(piece):
         end = _last_break(piece, fits)
-        yield piece[:end]
-        piece = piece[end:]
-    yield piece
+        part, piece = piece[:end], piece[end:]
+        yield part, piece
+    yield piece, ""
 
 
 def _fitting(piece: str, length: Length, limit: int) -> int:
@@ -224,10 +229,12 @@ def _last_break(piece: str, end: int) -> int:
     return blank if blank > 0 else end
 
 
-def _packed(pieces: Iterable[str], length: Length, limits: SegmentLimits) -> Iterator[str]:
+def _packed(
+    pieces: Iterable[tuple[str, str]], length: Length, limits: SegmentLimits
+) -> Iterator[str]:
     whole = ""  # a segment that the last one may still join
     current, size = "", 0
-    for piece in pieces:
+    for piece, behind in pieces:
         joined = length(current + piece)
         if size > limits.shortest and joined > limits.longest:
             if whole:
@@ -239,5 +246,9 @@ def _packed(pieces: Iterable[str], length: Length, limits: SegmentLimits) -> Ite
         if whole and size >= limits.merge:
             yield whole
             whole = ""
+        # Nothing is added to one of that length, and what is behind it need not join it.
+        if size > max(limits.longest, limits.shortest) and length(behind) >= limits.merge:
+            yield whole + current
+            whole, current, size = "", "", 0
     if current:
         yield whole + current

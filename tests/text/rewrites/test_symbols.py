@@ -1,7 +1,9 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cosyserve.text import spoken_text
-from cosyserve.text.rewrites.symbols import say_symbols
+from cosyserve.text.rewrites.symbols import _RULES, say_symbols
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,14 @@ def test_an_emoji_is_not_heard_and_keeps_numbers_apart() -> None:
 @pytest.mark.parametrize("sign", [*"&½²@#*~<>–^¢'😀", "w/", "$1k", "a&", "St. ", "1^", "Mon-"])
 def test_a_long_text_takes_no_longer_by_the_character(sign: str) -> None:
     assert say_symbols(sign * 20_000) is not None
+
+
+SIGNS = "&amp;|AT&T|±|℃|℉|½|*so*|w/o|w/|w/a|@|#|C++|F#|A+|~5|>=5|<=5|>5|<5|5¢|5€|5'10\"|6’2”|$10k"
+MORE_SIGNS = "$20/hr|5th/6|10–12|5-$6|Elm St|St.|Mon-Fri|Sat–Sun|2^8|x²|10³|😀|a|5|km| |,"
+
+
+@given(st.lists(st.sampled_from(f"{SIGNS}|{MORE_SIGNS}".split("|")), max_size=6).map("".join))
+def test_a_rule_finds_nothing_without_its_signs(text: str) -> None:
+    for signs, pattern, _ in _RULES:
+        if pattern.search(text):
+            assert not signs or any(sign in text for sign in signs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from array import array
 from functools import cache
 
 import numpy as np
@@ -21,6 +22,9 @@ _MAGIC = b"\xd6\xfd\xb2\x7e" + b"".join(
 _HEADER = struct.Struct("<iiQqqq")  # version, flags, properties, start, states, arcs
 _STATE = struct.Struct("<fq")  # weight of an end here, arcs
 _ARC = struct.Struct("<iifi")  # label, output, weight, next state
+_WORD = 4  # bytes, of which states and arcs are made
+_STATE_WORDS, _ARC_WORDS = _STATE.size // _WORD, _ARC.size // _WORD
+_BYTES = [b"", *(bytes([byte]) for byte in range(1, 256))]  # of an output
 
 
 class Transducer:
@@ -30,34 +34,42 @@ class Transducer:
     def __init__(self, file: bytes) -> None:
         if not file.startswith(_MAGIC):
             raise CosyError("the grammars of this wetext are of another format: install 0.0.9")
-        self._file = file
         _, _, _, self.start, states, _ = _HEADER.unpack_from(file, len(_MAGIC))
-        first = at = len(_MAGIC) + _HEADER.size
-        self._states: list[tuple[float, int, int]] = []  # weight of an end, where its arcs are
+        self.size = states + 1  # with the one where the end leads
+        self._states = file[len(_MAGIC) + _HEADER.size :]
+        self._begins, at = array("l"), 0  # of each state's words
+        words = memoryview(self._states).cast("i")  # struct would take three times as long
         for _ in range(states):
-            weight, arcs = _STATE.unpack_from(file, at)
-            begin = at + _STATE.size
-            at = begin + arcs * _ARC.size
-            self._states.append((weight, begin, at))
-        self._entries = self._counted(first)
+            self._begins.append(at)
+            at += _STATE_WORDS + _ARC_WORDS * words[at + 1]
+        self._is_passed = self._passed()
         self._label_sets: dict[frozenset[int], frozenset[int]] = {}  # equal ones are one
         self.arcs, self.consumes = cache(self._arcs), cache(self._consumes)
 
-    def _counted(self, first: int) -> list[int]:
-        """How many arcs lead to each state."""
-        words = np.frombuffer(self._file, "<i4", offset=first)
-        begins = (np.array([begin for _, begin, _ in self._states]) - first) // words.itemsize
+    def _passed(self) -> bytes:
+        """For each state, whether it could be left out: nothing else leads to it or to its only
+        next state, so that nothing depends on which of the two is looked at first."""
+        words, begins = np.frombuffer(self._states, "<i4"), np.array(self._begins)
+        numbers = words.view("<f4")
         of_arcs = np.ones(len(words), bool)
-        for back in range(1, _STATE.size // words.itemsize + 1):
-            of_arcs[begins - back] = False
-        targets = words[of_arcs].reshape(-1, _ARC.size // words.itemsize)[:, -1]
-        entries = np.bincount(targets, minlength=len(self._states))
-        entries[self.start] += 1
-        return list(map(int, entries))
+        for word in range(_STATE_WORDS):
+            of_arcs[begins + word] = False
+        targets = words[of_arcs].reshape(-1, _ARC_WORDS)[:, -1]
+        entered_once = np.bincount(targets, minlength=len(begins)) <= 1
+        entered_once[self.start] = False
+        passed = (numbers[begins] == math.inf) & (words[begins + 1] == 1) & entered_once
+        label, _, weight, target = begins[passed] + _STATE_WORDS + np.arange(_ARC_WORDS)[:, None]
+        passed[passed] = (words[label] == 0) & (numbers[weight] == 0) & entered_once[words[target]]
+        return bytes(passed)
 
     def _arcs(self, state: int) -> list[Arc]:
-        weight, begin, end = self._states[state]
-        arcs = [self._followed(*arc) for arc in _ARC.iter_unpack(self._file[begin:end])]
+        begin, passed = self._begins[state] * _WORD, self._is_passed
+        weight, count = _STATE.unpack_from(self._states, begin)
+        begin += _STATE.size
+        arcs = [
+            self._followed(*arc) if passed[arc[3]] else (arc[0], arc[3], arc[2], _BYTES[arc[1]])
+            for arc in _ARC.iter_unpack(self._states[begin : begin + count * _ARC.size])
+        ]
         return arcs if weight == math.inf else [*arcs, (END, DONE, weight, b"")]
 
     def _consumes(self, state: int) -> frozenset[int]:
@@ -69,18 +81,8 @@ class Transducer:
 
     def _followed(self, label: int, output: int, weight: float, state: int) -> Arc:
         outputs = [output]
-        while arc := self._only_arc(state):
-            outputs.append(arc[1])
-            state = arc[3]
+        while self._is_passed[state]:
+            begin = (self._begins[state] + _STATE_WORDS) * _WORD
+            _, output, _, state = _ARC.unpack_from(self._states, begin)
+            outputs.append(output)
         return label, state, weight, bytes(filter(None, outputs))
-
-    def _only_arc(self, state: int) -> tuple[int, int, float, int] | None:
-        """The arc of a state that could be left out: nothing else leads to it or to the next
-        state, so that nothing depends on which of the two is looked at first."""
-        weight, begin, end = self._states[state]
-        if weight != math.inf or end - begin != _ARC.size or self._entries[state] > 1:
-            return None
-        label, output, more, following = _ARC.unpack_from(self._file, begin)
-        if label or more or self._entries[following] > 1:
-            return None
-        return label, output, more, following

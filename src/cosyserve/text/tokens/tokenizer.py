@@ -24,6 +24,8 @@ _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_WITH_BLANKS = re.compile(r"\s*\S+|\s+")
+KEPT_LENGTHS = 5_000  # more words than most texts have
 _LARGEST_FILE = 64 << 20
 
 
@@ -40,6 +42,7 @@ class TextTokenizer:
         """`source` names the file in errors; `special_tokens` follow the vocabulary."""
         self._bpe = bpe
         self.pronouncer = pronouncer
+        self._lengths: dict[str, int] = {}  # of words with the blanks before them
         self.special_tokens = tuple(special_tokens)
         vocabulary = bpe.get_vocab_size(with_added_tokens=False)
         bpe.add_special_tokens(list(special_tokens))
@@ -119,7 +122,16 @@ class TextTokenizer:
 
     def length(self, text: str) -> int:
         """How many tokens the text has."""
-        return len(self.encode(text))
+        if self.pronouncer is None:
+            return len(self.encode(text))
+        # It reads words: the same ones many times, until a text is cut where it should be.
+        words, known = _WITH_BLANKS.findall(text), self._lengths
+        if new := set(words).difference(known):
+            self.pronouncer(" ".join(new))  # many at once in the time of one
+            known |= {word: len(self.encode(word)) for word in new}
+            if len(known) > KEPT_LENGTHS:
+                self._lengths = {}
+        return sum(map(known.__getitem__, words))
 
     def save(self, path: Path) -> None:
         """Writes a `tokenizer.json`."""

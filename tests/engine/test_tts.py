@@ -4,7 +4,12 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+from cosyserve.checkpoints.model import Model
+from cosyserve.contracts import Voice
+from cosyserve.engine.tts import TTS
 
 LENGTHS = """
 import cosyserve, torch
@@ -16,6 +21,23 @@ with torch.inference_mode():
         for length in range(400, 500):
             layer(torch.zeros(1, 64, length))
 """
+
+
+def test_voices_are_known_from_one_call_to_the_next(model: Model) -> None:
+    tts = TTS(model)
+    voice = Voice(
+        "",
+        np.arange(60, dtype=np.int32),
+        np.zeros((120, 80), np.float32),
+        np.ones(192, np.float32),
+    )
+    first = [chunk.samples for chunk in tts.stream("Hello there.", voice, seed=1)]
+    kept = tts._token2wavs
+    others = tts.stream("Other words.", voice, seed=2), tts.stream("Hello there.", voice, seed=1)
+    in_turns = [[chunk.samples for chunk in pair] for pair in zip(*others, strict=False)]
+    assert tts._token2wavs is kept
+    again = np.concatenate([pair[1] for pair in in_turns])
+    np.testing.assert_allclose(again, np.concatenate(first)[: len(again)], atol=1e-4)
 
 
 @pytest.mark.server

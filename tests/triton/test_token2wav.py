@@ -125,6 +125,8 @@ def test_a_chunk_that_comes_after_its_cancel_leaves_nothing(served: Served, voic
         ({"target_speech_tokens": np.zeros((1, 0), np.int32)}, "empty"),
         ({"token_offset": one(-1, np.int32)}, "token_offset"),
         ({"token_offset": one(40, np.int32)}, "token_offset"),
+        # Speech up to there took three tokens more.
+        ({"token_offset": one(38, np.int32), "finalize": one(True, np.bool_)}, "took 41 tokens"),
         ({"prompt_speech_feat": np.zeros((1, 3, 80), np.float16)}, "mel must have"),
         ({"prompt_speech_feat": np.zeros((1, 3, 7), np.float16)}, "shape"),
         ({"prompt_spk_embedding": np.zeros((1, 7), np.float16)}, "embedding of 7"),

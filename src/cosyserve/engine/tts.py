@@ -92,7 +92,9 @@ class TTS:
 
     @cached_property
     def _token2wavs(self) -> list[Token2Wav]:
-        return token2wavs_of(self.model, slots=1)
+        """Kept on a CPU, with what they know of voices. On a GPU each call has its own: static
+        buffers are one call's at a time."""
+        return token2wavs_of(self.model, slots=1) if self.model.device.type == "cpu" else []
 
     @property
     def default_voice(self) -> Voice:

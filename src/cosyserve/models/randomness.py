@@ -1,7 +1,8 @@
 """Counter-based randomness: the same (seed, counters) give the same number anywhere.
 
-There is no generator state: everything is an integer hash in tensor ops, so that it runs inside a
-CUDA graph and does not depend on who shares a batch, on chunk borders or on the process.
+There is no generator state: everything is an integer hash, of tensors or of Python's integers, so
+that it runs inside a CUDA graph and does not depend on who shares a batch, on chunk borders or on
+the process.
 """
 
 from __future__ import annotations

@@ -46,6 +46,15 @@ def test_frames_are_those_of_the_flow_that_keeps_nothing(
             assert mine.tokens == plain.tokens
 
 
+def test_a_chunk_with_nothing_new_is_empty(flow: Flow) -> None:
+    quick, start, tokens = IncrementalFlow(flow), named(50, "v"), speech(28)
+    plain = mine = FlowState(start)
+    for final in (False, False, True, True):
+        ((mel, plain),) = flow.advance([plain], [tokens], [final])
+        ((same, mine),) = quick.advance([mine], [tokens], [final])
+        torch.testing.assert_close(same, mel, atol=1e-4, rtol=0)
+
+
 def count_frames(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Of each Euler step, how many frames the estimator is given."""
     counts: list[int] = []

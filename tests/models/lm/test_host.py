@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -25,6 +27,7 @@ from cosyserve.models.lm.host import HostLM, host_lm
 from cosyserve.models.lm.lm import KVCache, SpeechLM
 
 CONFIG = LMConfig(112, 160, 2, 7, 1, text_vocab=50, speech_tokens=60)
+COSYVOICE3 = replace(CONFIG, kind="cosyvoice3")  # with 200 ends
 
 
 @pytest.fixture(scope="module")
@@ -57,33 +60,38 @@ def test_a_step_is_that_of_the_plain_module(lm: SpeechLM, rows: int) -> None:
         torch.testing.assert_close(written, reference, atol=1e-4, rtol=1e-4)
 
 
-def lines(rows: int, sampling: Sampling, min_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+def lines(
+    rows: int, sampling: Sampling, min_tokens: int, config: LMConfig = CONFIG
+) -> tuple[torch.Tensor, torch.Tensor]:
     ints = torch.zeros(rows, INTS, dtype=torch.long)
     ints[:, HISTORY:] = -1
     ints[:, SEED] = torch.arange(rows) + (1 << 40)
     ints[:, ACTIVE] = 1
     ints[:, MIN_TOKENS] = min_tokens
     ints[:, TOP_K], ints[:, WINDOW] = sampling.top_k, sampling.window
-    ints[:, FORBIDDEN] = forbidden_bits(CONFIG, CONFIG.control[1:2])
+    ints[:, FORBIDDEN] = forbidden_bits(config, config.control[1:2])
     floats = torch.tensor([[sampling.top_p, sampling.max_repeats]], dtype=torch.float64)
     return ints, floats.repeat(rows, 1)
 
 
+@pytest.mark.parametrize("config", [CONFIG, COSYVOICE3], ids=["cosyvoice2", "cosyvoice3"])
 @pytest.mark.parametrize(
     "sampling",
     [Sampling(), Sampling(top_p=1.0, top_k=500), Sampling(0.5, 3, 64, 0.02), Sampling(top_k=1)],
     ids=["usual", "all", "few", "best"],
 )
-def test_what_is_drawn_is_what_torch_draws(lm: SpeechLM, sampling: Sampling) -> None:
-    rows, numpy = 4, HostLM(lm)
-    ints, floats = lines(rows, sampling, min_tokens=20)
+def test_what_is_drawn_is_what_torch_draws(sampling: Sampling, config: LMConfig) -> None:
+    rows, numpy = 4, HostLM(SpeechLM(config).requires_grad_(False))
+    ints, floats = lines(rows, sampling, 20, config)
+    # Of a row, all ends but the first are forbidden, too.
+    ints[0, FORBIDDEN] = forbidden_bits(config, config.control[1:])
     expected_ints = ints.clone()
     random = torch.Generator().manual_seed(1)
     for _ in range(100):
         # Rounded, so that many are equally likely.
-        logits = (torch.randn(rows, CONFIG.classes, generator=random) * 6).round() / 3
+        logits = (torch.randn(rows, config.classes, generator=random) * 6).round() / 3
         actual = numpy.draw(logits, ints, floats)
-        expected = draw(logits, expected_ints, floats, CONFIG, CONFIG.classes)
+        expected = draw(logits, expected_ints, floats, config, config.classes)
         assert torch.equal(actual[:, 0], expected[:, 0])
         torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
         assert torch.equal(ints, expected_ints)

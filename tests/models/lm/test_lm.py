@@ -76,3 +76,14 @@ def test_blocks_of_weights_are_the_same_product(outputs: int, bias: bool) -> Non
         x = torch.randn(rows, 1, 96)
         plain = torch.nn.functional.linear(x, linear.weight, linear.bias)
         torch.testing.assert_close(linear(x), plain, atol=1e-5, rtol=1e-5)
+
+
+def test_an_empty_cache_is_all_zeros_that_may_be_written() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        cache = KVCache.empty(LMConfig(32, 48, 2, 4, 2), 3, 40, dtype=dtype)
+        assert cache.keys.shape == (2, 3, 2, 40, 8)
+        assert cache.keys.dtype is cache.values.dtype is dtype
+        assert not cache.keys.any()
+        cache.values[1, 2] = 1
+        assert not cache.keys.any()
+        assert cache.values.sum() == 2 * 40 * 8

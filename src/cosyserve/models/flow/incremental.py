@@ -23,6 +23,7 @@ from cosyserve.models.flow.unet import LookBack, UNet
 
 MAX_FRAME_BYTES = 64 << 10  # of what is kept: then a minute of speech is below 200 MB
 MAX_VOICES = 16  # whose prompts are kept
+MAX_PROMPT_TOKENS = 150  # of each
 
 
 def incremental_flow(flow: Flow) -> IncrementalFlow | None:
@@ -62,19 +63,21 @@ class IncrementalFlow:
 
     def _advance(self, state: FlowState, tokens: Tensor, final: bool) -> tuple[Tensor, FlowState]:
         prompt, chunk = state.prompt, self.flow.config.encoder.chunk
-        row = torch.cat((prompt.tokens, tokens))
+        row, done = torch.cat((prompt.tokens, tokens)), len(prompt.tokens) + state.tokens
+        if len(row) - (0 if final else self.flow.lookahead) <= done:
+            mel = prompt.mel.new_zeros(self.flow.config.mel, 0)
+            return mel, replace(state.after(mel), past=state.past)
         past = state.past or self._prompt(prompt)
         begin = past.tokens if past else 0
         mel, after = self._extend(row[begin:], prompt, past, last=final)
-        new = FRAMES_PER_TOKEN * (len(prompt.tokens) + state.tokens - begin)
-        mel = mel[:, new:]
+        mel = mel[:, FRAMES_PER_TOKEN * (done - begin) :]
         # A chunk that is not whole will be another one with the next tokens.
         return mel, replace(state.after(mel), past=past if after.tokens % chunk else after)
 
     def _prompt(self, prompt: FlowPrompt) -> FlowPast | None:
         """Of the prompt's chunks that do not depend on what is said."""
         chunk, ahead = self.flow.config.encoder.chunk, self.flow.lookahead
-        whole = (len(prompt.tokens) - ahead) // chunk * chunk
+        whole = min(len(prompt.tokens) - ahead, MAX_PROMPT_TOKENS) // chunk * chunk
         if whole <= 0 or not prompt.key:
             return None
         past = self._voices.pop(prompt.key, None)

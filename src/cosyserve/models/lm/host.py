@@ -62,8 +62,9 @@ class HostLM:
         cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
         rotary = np.concatenate((cos, cos), axis=2), np.concatenate((-sin, sin), axis=2)
         layers = zip(self._layers, cache.keys.numpy(), cache.values.numpy(), strict=True)
-        for layer, keys, values in layers:
-            x = layer.step(x, rotary, keys, values, positions.tolist())
+        with np.errstate(over="ignore"):  # a gate far below zero is zero
+            for layer, keys, values in layers:
+                x = layer.step(x, rotary, keys, values, positions.tolist())
         weight, bias = self._head
         x = _rms(x, self._norm, self.config.norm_eps)
         return torch.from_numpy(_linear(x, weight) + bias)

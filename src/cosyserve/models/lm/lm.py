@@ -6,8 +6,9 @@ Ids in, logits out: sampling and the end of speech are the caller's.
 from __future__ import annotations
 
 import math
+import mmap
+import sys
 from dataclasses import dataclass
-from mmap import mmap
 
 import torch
 import torch.nn.functional as F
@@ -51,7 +52,12 @@ class KVCache:
 
 def _untouched(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Zeros that take no memory and no time until they are written, unlike torch's."""
-    return torch.frombuffer(mmap(-1, math.prod(shape) * dtype.itemsize), dtype=dtype).view(shape)
+    if sys.platform == "win32":
+        return torch.zeros(shape, dtype=dtype)
+    memory = mmap.mmap(
+        -1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    )
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
 class Linear(nn.Linear):

@@ -2,7 +2,7 @@
 
 Snake is x + sin(αx)² / α. Of rows that are scaled by α, which the weights before them can do, it is
 z + sin(z)², divided by the weights behind: two passes over memory instead of five. So do weights
-divide the sum of a stage's blocks, whose mean is wanted.
+divide the sum of a stage's blocks, whose mean is wanted. The weights are copies.
 """
 
 from __future__ import annotations

@@ -91,8 +91,13 @@ class TritonPythonModel(AsyncTritonModel):
         self, params: Token2WavInput, tokens: tuple[int, ...], offset: int
     ) -> Token2WavState:
         """The state of a stream whose audio reaches `offset`, which was lost or timed out."""
-        state = self.begin(params)
         flow = self.token2wav.token2wav.flow
+        if offset and len(tokens) < offset + flow.lookahead:
+            raise InputError(
+                f"token_offset is {offset}, which took {offset + flow.lookahead} tokens, but "
+                f"{len(tokens)} are there: send all tokens so far"
+            )
+        state = self.begin(params)
         for end in hop_ends(state.prompt_tokens, flow.grid):
             if state.flow.tokens >= offset:
                 return state

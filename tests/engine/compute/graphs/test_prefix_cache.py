@@ -148,22 +148,22 @@ def test_lines_of_the_memory_are_apart_and_doubled_for_guidance(
 
 
 def test_a_device_without_memory_to_spare_has_none(flow: Flow) -> None:
-    assert PrefixCache.of(flow, [(300, 1024)]) is None
+    assert PrefixCache.of(flow, [(300, 1024)], 8) is None
 
 
 @pytest.mark.parametrize(
-    ("free", "voices"),
-    [(30, 3), (40, 4), (60, 10), (10_000, MAX_SLOTS)],
-    ids=["a tenth", "just enough", "half of what is beyond", "the most"],
+    ("free", "rows", "voices"),
+    [(30, 8, 3), (40, 8, 4), (60, 8, 10), (10_000, 12, MAX_SLOTS), (10_000, 1, 8)],
+    ids=["a tenth", "just enough", "half of what is beyond", "the most", "for one listener"],
 )
 def test_voices_have_a_share_of_the_free_memory(
-    flow: Flow, free: int, voices: int, monkeypatch: pytest.MonkeyPatch
+    flow: Flow, free: int, rows: int, voices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here in multiples of a slot's size, where 40 are enough for all else."""
     places = [(2, 8)]
     size = CONFIG.copies * CONFIG.steps * 2 * 8 * flow.weight.element_size()
     monkeypatch.setattr(gpu_memory, "free_bytes", lambda device: free * size)
     monkeypatch.setattr(prefix_cache, "ENOUGH", 40 * size)
-    cache = PrefixCache.of(flow, places)
+    cache = PrefixCache.of(flow, places, rows)
     assert cache
     assert cache.memories[0].shape[1] == CONFIG.copies * voices

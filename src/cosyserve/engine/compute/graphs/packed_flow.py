@@ -92,7 +92,7 @@ class PackedFlow:
             encoder = fused_encoder(flow.encoder, SIZES[-1]) if estimator else None
             if estimator is None or encoder is None:
                 return None
-            prefixes = prefixes or PrefixCache.of(flow, estimator.pasts(MAX_FRAMES))
+            prefixes = prefixes or PrefixCache.of(flow, estimator.pasts(MAX_FRAMES), max_rows)
         return cls(flow, queue, max_rows, encoder, estimator, prefixes)
 
     def warm_up(self) -> int:

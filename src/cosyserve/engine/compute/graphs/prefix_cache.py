@@ -20,6 +20,7 @@ from cosyserve.models.flow.flow import Flow, FlowPrompt
 MAX_TOKENS = 150  # of a prefix
 MAX_FRAMES = FRAMES_PER_TOKEN * MAX_TOKENS
 MAX_SLOTS = 64
+SLOTS_PER_ROW = 8  # that is computed in one call: few listeners have few voices
 SHARE = 0.1  # of the memory that is free
 ENOUGH = 40 * gpu_memory.GIB  # free memory, for all else: half of what is beyond it may be taken
 
@@ -59,13 +60,14 @@ class PrefixCache:
         self._slots = [Slot(number) for number in range(slots)]  # least recently used first
 
     @classmethod
-    def of(cls, flow: Flow, places: Sequence[tuple[int, int]]) -> PrefixCache | None:
-        """As many slots as the GPU has memory for; None where that is none, or nothing is kept."""
+    def of(cls, flow: Flow, places: Sequence[tuple[int, int]], max_rows: int) -> PrefixCache | None:
+        """As many slots as the GPU has memory for, and calls of `max_rows` have use for; None where
+        that is none, or nothing is kept."""
         numbers = sum(frames * channels for frames, channels in places)
         size = flow.config.copies * flow.config.steps * numbers * flow.weight.element_size()
         free = gpu_memory.free_bytes(flow.weight.device)
         room = max(int(SHARE * free), (free - ENOUGH) // 2)
-        slots = min(MAX_SLOTS, room // max(1, size))
+        slots = min(MAX_SLOTS, SLOTS_PER_ROW * max_rows, room // max(1, size))
         return cls(flow, places, slots) if places and slots else None
 
     def known(self, prompt: FlowPrompt) -> int | None:

@@ -21,12 +21,12 @@ from cosyserve.engine.compute.graphs.padded_flow import FlowGraphs
 from cosyserve.engine.compute.graphs.prefix_cache import PrefixCache
 from cosyserve.engine.compute.graphs.vocoder import VocoderGraphs
 from cosyserve.engine.compute.hops import HOP_TOKENS
+from cosyserve.engine.compute.incremental_flow import incremental_flow
 from cosyserve.engine.compute.queued_audio import Launches, QueuedAudio, Token2WavState
 from cosyserve.engine.compute.stretch import stretch
 from cosyserve.errors import CheckpointError, CosyError
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
 from cosyserve.models.flow.foreign import ForeignEstimator
-from cosyserve.models.flow.incremental import incremental_flow
 from cosyserve.models.vocoder import stream
 from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.models.vocoder.host import host_hift

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -26,10 +25,7 @@ from cosyserve.models.flow.foreign import ForeignEstimator
 from cosyserve.models.flow.lookahead import LookaheadEncoder
 from cosyserve.models.flow.masks import RowChunks, attention_bias, chunks_bias, valid
 from cosyserve.models.flow.rotary_dit import RotaryDiT
-from cosyserve.models.flow.unet import UNet
-
-if TYPE_CHECKING:
-    from cosyserve.models.flow.incremental import FlowPast
+from cosyserve.models.flow.unet import FlowPast, UNet
 
 Estimator = UNet | DiT | RotaryDiT | ForeignEstimator
 

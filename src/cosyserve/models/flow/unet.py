@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.config import UNetConfig
+from cosyserve.models.flow.encoder import EncoderCache
 
 
 class LookBack:
@@ -39,6 +41,16 @@ class LookBack:
         x = x if before is None else torch.cat((before, x), dim=2)
         self.kept.append(x)
         return x
+
+
+@dataclass(frozen=True)
+class FlowPast:
+    """What a U-Net flow keeps of a row's first chunks: `tokens` of them, prompt included; of each
+    Euler step what `LookBack.kept` says."""
+
+    tokens: int
+    encoder: EncoderCache
+    steps: tuple[Sequence[Tensor], ...]
 
 
 class CausalConv(nn.Conv1d):

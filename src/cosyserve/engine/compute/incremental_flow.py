@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -16,10 +16,10 @@ from torch import Tensor
 from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.models.config import FlowConfig, UNetConfig
 from cosyserve.models.flow.cfm import solve
-from cosyserve.models.flow.encoder import EncoderCache, UpsamplingConformer
+from cosyserve.models.flow.encoder import UpsamplingConformer
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
 from cosyserve.models.flow.masks import chunk_bias
-from cosyserve.models.flow.unet import LookBack, UNet
+from cosyserve.models.flow.unet import FlowPast, LookBack, UNet
 
 MAX_FRAME_BYTES = 64 << 10  # of what is kept: then a minute of speech is below 200 MB
 MAX_VOICES = 16  # whose prompts are kept
@@ -38,16 +38,6 @@ def _frame_bytes(config: FlowConfig) -> int:
     assert isinstance(unet, UNetConfig)
     layers = unet.blocks * (unet.mid + 2)
     return 4 * 2 * unet.heads * unet.head_dim * layers * config.steps * config.copies
-
-
-@dataclass(frozen=True)
-class FlowPast:
-    """What is kept of a row's first chunks: `tokens` of them, prompt included; of each Euler step
-    what `LookBack.kept` says."""
-
-    tokens: int
-    encoder: EncoderCache
-    steps: tuple[Sequence[Tensor], ...]
 
 
 class IncrementalFlow:

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cosyserve.engine.compute import incremental_flow as module
+from cosyserve.engine.compute.incremental_flow import IncrementalFlow, incremental_flow
 from cosyserve.models.config import FlowConfig
-from cosyserve.models.flow import incremental
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
-from cosyserve.models.flow.incremental import IncrementalFlow, incremental_flow
 from tests.golden.fill import fill
 from tests.golden.weights import filled_flow
 from tests.models.flow.test_flow import ROTARY, UNET, prompt, speech
@@ -83,7 +83,7 @@ def test_each_frame_is_computed_once(flow: Flow, monkeypatch: pytest.MonkeyPatch
 
 
 def test_only_the_newest_voices_are_kept(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incremental, "MAX_VOICES", 2)
+    monkeypatch.setattr(module, "MAX_VOICES", 2)
     quick, counts = IncrementalFlow(flow), count_frames(flow, monkeypatch)
     for key in ("a", "b", "a", "c", "a", "b"):
         quick.advance([FlowState(named(28, key))], [speech(25)], [False])

@@ -98,13 +98,15 @@ def test_what_is_drawn_is_what_torch_draws(sampling: Sampling, config: LMConfig)
 
 
 def test_no_number_is_drawn_from_logits_that_are_none(lm: SpeechLM) -> None:
-    ints, floats = lines(3, Sampling(), min_tokens=0)
+    ints, floats = lines(4, Sampling(), min_tokens=0)
     ints[2, ACTIVE] = 0
-    logits = torch.randn(3, CONFIG.classes)
+    ints[3] = 0
+    ints[3, ACTIVE] = 1  # nobody's line
+    logits = torch.randn(4, CONFIG.classes)
     logits[1, 5] = torch.nan
     drawn = HostLM(lm).draw(logits, ints, floats)[:, 0].tolist()
     assert drawn[0] >= 0
-    assert drawn[1] == -1
+    assert drawn[1] == drawn[3] == -1
     assert ints[2, STEP] == 0, "a row that waits does not go on"
 
 

@@ -142,8 +142,8 @@ def _draw(
     logits: Floats, line: NDArray[np.int64], floats: NDArray[np.float64], config: LMConfig
 ) -> tuple[int, float]:
     """`lm.draw.draw` of one row: logits [classes], its line [INTS] and [FLOATS]. Of a row that
-    does not go on, nothing."""
-    if not line[ACTIVE] or not np.isfinite(logits).all():
+    does not go on, or has no rules, nothing."""
+    if not (line[ACTIVE] and line[TOP_K]) or not np.isfinite(logits).all():
         return -1, 0.0
     seed, step, min_tokens, top_k, window, bits = line[_RULES].tolist()
     top_p, max_repeats = floats[TOP_P], floats[MAX_REPEATS]

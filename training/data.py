@@ -56,6 +56,7 @@ def phone_labels(row: Row, tokens: int) -> list[str]:
     if not row["durations"]:
         return [""] * (2 * tokens)
     durations = [int(d) for d in row["durations"].split()]
+    formants = float(row.get("formants") or 1)  # a second of this is so many of the teacher's
     marks = [SILENCE, *row["phonemes"], SILENCE]
     heard: list[str] = []
     for k, (mark, duration) in enumerate(zip(marks, durations, strict=True)):
@@ -67,7 +68,7 @@ def phone_labels(row: Row, tokens: int) -> list[str]:
             mark = SILENCE
         heard += [mark] * duration
     centres = (np.arange(2 * tokens) + 0.5) * SAMPLES_PER_TOKEN / 2 + int(row["trim"])
-    at = ((centres + TEACHER_LATE) / TEACHER_FRAME).astype(int)
+    at = ((centres * formants + TEACHER_LATE) / TEACHER_FRAME).astype(int)
     return [heard[i] if i < len(heard) else SILENCE for i in at]
 
 

@@ -23,12 +23,12 @@ from cosyserve.models.flow.flow import Flow
 from cosyserve.models.flow.masks import attention_bias
 from training import loop
 from training.data import Corpus
-from training.flow import Rows, conditions, prompts
+from training.flow import Rows, conditions
 from training.sizes import NANO
 
 STEPS = 2
 TEACHER_STEPS = 12
-BATCH = 32
+BATCH = 20
 PEAK_RATE = 3e-4
 
 
@@ -85,18 +85,18 @@ def train(
     optimizer = loop.adam(student.estimator.parameters(), rate, decay=0.0)
 
     def one(streaming: bool) -> tuple[Tensor, Tensor]:
-        codes, mel, speaker = rows.draw()
-        prompt, given = prompts(mel)
+        batch = rows.draw()
+        mel, given = batch.mel, batch.given
         noise = torch.randn_like(mel)
         with loop.half_precision(device):
             with torch.no_grad():
-                mu, who = conditions(teacher, codes, speaker, streaming)
+                mu, who = conditions(teacher, batch.codes, batch.speaker, streaming)
                 goal = solve(
                     velocity(teacher, streaming),
                     noise,
                     mu.float(),
                     who.float(),
-                    prompt,
+                    batch.prompt,
                     steps=teacher_steps,
                     guidance=config.guidance,
                 )
@@ -105,7 +105,7 @@ def train(
                 noise,
                 mu.float(),
                 who.float(),
-                prompt,
+                batch.prompt,
                 steps=student_steps,
                 guidance=0.0,
             )
@@ -140,9 +140,7 @@ def main() -> None:
     loop.begin(given.seed)
     corpus = Corpus.load(given.data, given.device)
     assert NANO.flow
-    codes = torch.load(given.out / "codes.pt", weights_only=True)
-    embeddings = torch.load(given.out / "embeddings.pt", weights_only=True)
-    rows = Rows(corpus, codes, embeddings, given.batch or BATCH)
+    rows = Rows.load(corpus, given.out, given.batch or BATCH)
     sizes = {"seconds": given.seconds, "steps": given.steps, "fused": given.compile}
     train(rows, NANO.flow, given.out, earlier=given.earlier, **sizes)
 

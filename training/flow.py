@@ -1,7 +1,8 @@
 """Trains the flow: speech codes and a speaker become mel frames, by matching straight paths.
 
 Rows are windows that begin with an utterance and run on into others of the same voice, so a
-leading part can serve as prompt. The encoder sees no speaker: trained for long it knows utterances,
+leading part can serve as prompt, with the codes that a tokenizer hears in it, as a stranger's has.
+Some rows do not say who speaks: the prompt has to. The encoder sees no speaker: trained for long it knows utterances,
 and whose they are, by heart. So it learns in a short run only, at first or with new sentences, and
 parts of it are left out at random. Knows no text and no vocoder.
 """
@@ -9,6 +10,7 @@ parts of it are left out at random. Knows no text and no vocoder.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -23,22 +25,39 @@ from training import loop
 from training.data import Corpus
 from training.sizes import NANO
 
-WINDOW = 125  # tokens: 5 s, five chunks of the streaming mask
-BATCH = 48
+WINDOW = 200  # tokens: 8 s, eight chunks of the streaming mask
+BATCH = 32
 PEAK_RATE = 1e-3
-PROMPT_PART = 0.5  # of the rows have one
-LONGEST_PROMPT = 0.5  # of the window
+PROMPT_PART = 0.75  # of the rows have one
+LONGEST_PROMPT = 0.7  # of the window
+HEARD_PART = 0.5  # of the prompts have the tokenizer's codes
+UNNAMED_PART = 0.2  # of the rows with a prompt of at least so many tokens have no embedding
+TELLING = 40
 FREE_PART = 0.2  # of the rows learn to speak without any condition, for guidance
 DROPOUT = 0.1  # of what the encoder's layers say, while it learns
 
 
-class Rows:
-    """Random windows of the corpus with their speakers."""
+@dataclass(frozen=True)
+class Batch:
+    """codes [B, T], mel [B, 80, 2T], speaker [B, E]; the leading frames that are given, zero after
+    them, and which those are: prompt [B, 80, 2T], given [B, 1, 2T]."""
 
-    def __init__(self, corpus: Corpus, codes: Tensor, embeddings: Tensor, batch: int) -> None:
+    codes: Tensor
+    mel: Tensor
+    speaker: Tensor
+    prompt: Tensor
+    given: Tensor
+
+
+class Rows:
+    """Random windows of the corpus with their speakers; `heard` are the tokenizer's codes."""
+
+    def __init__(
+        self, corpus: Corpus, codes: Tensor, heard: Tensor, embeddings: Tensor, batch: int
+    ) -> None:
         self.corpus, self.batch = corpus, batch
         self.window = min(WINDOW, corpus.tokens // 4)
-        corpus.arrays["codes"] = codes.to(corpus.device)
+        corpus.arrays |= {"codes": codes.to(corpus.device), "heard": heard.to(corpus.device)}
         own = embeddings.to(corpus.device)
         voices = range(len(corpus.voices))
         self.mean = torch.stack([F.normalize(own[corpus.voice == v]).mean(0) for v in voices])
@@ -52,8 +71,16 @@ class Rows:
             corpus.voice, torch.arange(len(voices) + 1, device=own.device)
         )
 
-    def draw(self) -> tuple[Tensor, Tensor, Tensor]:
-        """codes [B, T], mel [B, 80, 2T], speaker [B, E]"""
+    @classmethod
+    def load(cls, corpus: Corpus, work: Path, batch: int) -> Rows:
+        """From what tokenizer and speaker encoder left in the working folder."""
+        codes, heard, embeddings = (
+            torch.load(work / f"{name}.pt", weights_only=True)
+            for name in ("codes", "heard", "embeddings")
+        )
+        return cls(corpus, codes, heard, embeddings, batch)
+
+    def draw(self) -> Batch:
         device = self.corpus.device
         pick = torch.randint(0, len(self.choices), (self.batch,), device=device)
         row = self.choices[pick]
@@ -64,7 +91,19 @@ class Rows:
         part = torch.rand(self.batch, device=device)
         other = self.first[voice] + (part * count).long().clamp(max=count - 1)
         typical = torch.rand(self.batch, 1, device=device) < 0.5
-        return codes, mel, torch.where(typical, self.mean[voice], self.own[other])
+        speaker = torch.where(typical, self.mean[voice], self.own[other])
+        length = (torch.rand(self.batch, 1, device=device) * LONGEST_PROMPT * self.window).long()
+        length = length * self._some(PROMPT_PART)
+        prompted = torch.arange(self.window, device=device) < length
+        heard = self.corpus.windows("heard", start, self.window).long()
+        codes = torch.where(prompted & self._some(HEARD_PART), heard, codes)
+        speaker = speaker * ~(self._some(UNNAMED_PART) & (length >= TELLING))
+        given = prompted.repeat_interleave(2, dim=1)[:, None]
+        return Batch(codes, mel, speaker, mel * given, given)
+
+    def _some(self, part: float) -> Tensor:
+        """Such a part of the rows, [B, 1]."""
+        return torch.rand(self.batch, 1, device=self.corpus.device) < part
 
 
 def conditions(
@@ -89,16 +128,6 @@ def forgetful(flow: Flow) -> None:
     layers += [layer for b in blocks for layer in (b.self_attn.linear_out, b.feed_forward["w_2"])]
     for layer in layers:
         layer.register_forward_hook(lambda _layer, _given, said: F.dropout(said, DROPOUT))
-
-
-def prompts(mel: Tensor) -> tuple[Tensor, Tensor]:
-    """The given leading frames (zero after them), and which frames those are: [B, 1, 2T]."""
-    rows, _, frames = mel.shape
-    longest = int(LONGEST_PROMPT * frames)
-    length = (torch.rand(rows, device=mel.device) * longest).long()
-    length = torch.where(torch.rand(rows, device=mel.device) < PROMPT_PART, length, 0)
-    given = (torch.arange(frames, device=mel.device) < length[:, None])[:, None]
-    return mel * given, given
 
 
 def train(
@@ -129,19 +158,19 @@ def train(
     optimizer = loop.adam(model.parameters(), rate)
 
     def one(streaming: bool) -> Tensor:
-        codes, mel, speaker = rows.draw()
+        batch = rows.draw()
+        mel, given = batch.mel, batch.given
         chunk = 2 * config.encoder.chunk if streaming else 0
         with loop.half_precision(device):
-            mu, speaker = conditions(model, codes, speaker, streaming)
+            mu, speaker = conditions(model, batch.codes, batch.speaker, streaming)
         near = (mu.float() - mel).abs().mean()  # the encoder learns faster with a goal of its own
-        prompt, given = prompts(mel)
         kept = (torch.rand(len(mel), 1, 1, device=device) >= FREE_PART).float()
         t = 1 - torch.cos(torch.rand(len(mel), 1, 1, device=device) * math.pi / 2)
         noise = torch.randn_like(mel)
         x = (1 - t) * noise + t * mel
         with loop.half_precision(device):
             bias = attention_bias(None, mel.shape[2], chunk, mu)
-            v = model.estimator(x, mu * kept, speaker * kept[:, 0], prompt * kept, t[:, 0, 0], bias)
+            v = model.estimator(x, mu * kept, speaker * kept[:, 0], batch.prompt * kept, t[:, 0, 0], bias)
         wrong = (v.float() - (mel - noise)).abs() * ~given
         matching = wrong.sum() / (~given).sum() / mel.shape[1]
         (matching + 0.2 * near).backward()
@@ -171,9 +200,7 @@ def main() -> None:
     loop.begin(given.seed)
     corpus = Corpus.load(given.data, given.device)
     assert NANO.flow
-    codes = torch.load(given.out / "codes.pt", weights_only=True)
-    embeddings = torch.load(given.out / "embeddings.pt", weights_only=True)
-    rows = Rows(corpus, codes, embeddings, given.batch or BATCH)
+    rows = Rows.load(corpus, given.out, given.batch or BATCH)
     sizes = {"seconds": given.seconds, "steps": given.steps, "fused": given.compile}
     train(rows, NANO.flow, given.out, resume=given.resume, encoder=given.encoder, **sizes)
 

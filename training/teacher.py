@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 Wave = npt.NDArray[np.float32]
-Speak = Callable[[str, Wave], tuple[Wave, list[int]]]  # phonemes, style -> samples, durations
+# phonemes, style, speed -> samples, durations
+Speak = Callable[[str, Wave, float], tuple[Wave, list[int]]]
 
 STYLE = 256  # values; a voice has a row of them for every number of phonemes
+TIMBRE = 128  # of them; the others are its prosody
 PAUSE = SAMPLE_RATE // 10  # between utterances of a file
 KEPT_SILENCE = 1920  # samples, at both ends
 FRAME = 240
@@ -35,27 +37,51 @@ LEVEL = 10 ** (-22 / 20)  # of frames that are not silent
 SAME_SEX = 0.9  # of the mixtures
 BEYOND_PART = 0.4  # of them lie beyond a voice, seen from another: clones need these, too
 BEYOND = (0.15, 0.45)  # by this much of the distance
+OTHER_PROSODY = 0.4  # of them have the prosody of one voice more
+FORMANTS = 0.08  # how far speakers differ in size: the deviation of its logarithm
+LARGEST, SMALLEST = 0.8, 1.25
 COLUMNS = ("id", "file", "start", "samples", "lang", "voice", "text")
-COLUMNS += ("phonemes", "durations", "trim")
+COLUMNS += ("phonemes", "durations", "trim", "formants")
 
 
 @dataclass(frozen=True)
 class Speaker:
-    """A voice, or several in parts that add up to one; one part may be below nothing."""
+    """A voice, or several in parts that add up to one; one part may be below nothing.
+
+    `prosody` is the voice that it has pace and melody of. Whose `formants` are above one is smaller:
+    pitch and formants are so much higher, and the pace is the same."""
 
     name: str
     parts: dict[str, float]
+    prosody: str | None = None
+    formants: float = 1.0
 
     def style(self, voices: dict[str, Wave], phonemes: int) -> Wave:
-        rows = [
-            part * voices[name][min(phonemes, len(voices[name]) - 1)]
-            for name, part in self.parts.items()
-        ]
-        return np.sum(rows, axis=0, dtype=np.float32)
+        def row(name: str) -> Wave:
+            return voices[name][min(phonemes, len(voices[name]) - 1)]
+
+        rows = [part * row(name) for name, part in self.parts.items()]
+        style: Wave = np.sum(rows, axis=0, dtype=np.float32)
+        if self.prosody:
+            style[TIMBRE:] = row(self.prosody)[TIMBRE:]
+        return style
+
+    def say(
+        self, teacher: Speak, phonemes: str, voices: dict[str, Wave]
+    ) -> tuple[Wave, list[int], int]:
+        """Samples, durations of the marks in the teacher's time, and samples cut off in front."""
+        import soxr
+
+        style = self.style(voices, len(phonemes))
+        wave, durations = teacher(phonemes, style, 1 / self.formants)
+        if self.formants != 1:
+            wave = soxr.resample(wave, SAMPLE_RATE * self.formants, SAMPLE_RATE)
+        wave, trim = trimmed(wave)
+        return wave, durations, trim
 
 
 def mixtures(names: list[str], count: int, draw: random.Random) -> list[Speaker]:
-    """Speakers of two or three voices; the second letter of a name says the sex."""
+    """Speakers of two or three voices, of any size; the second letter of a name says the sex."""
     found = []
     for number in range(count):
         first = draw.choice(names)
@@ -68,7 +94,9 @@ def mixtures(names: list[str], count: int, draw: random.Random) -> list[Speaker]
         else:
             weights = [draw.uniform(0.3, 1.0) for _ in chosen]
             parts = {name: w / sum(weights) for name, w in zip(chosen, weights, strict=True)}
-        found.append(Speaker(f"mix_{number:03d}", parts))
+        prosody = draw.choice(names) if draw.random() < OTHER_PROSODY else None
+        formants = min(max(draw.lognormvariate(0, FORMANTS), LARGEST), SMALLEST)
+        found.append(Speaker(f"mix_{number:03d}", parts, prosody, round(formants, 3)))
     return found
 
 
@@ -102,9 +130,9 @@ class Teacher:
         self._names = [given.name for given in self._session.get_inputs()]
         self._symbols = symbols
 
-    def __call__(self, phonemes: str, style: Wave) -> tuple[Wave, list[int]]:
+    def __call__(self, phonemes: str, style: Wave, speed: float) -> tuple[Wave, list[int]]:
         ids = [0, *(self._symbols[mark] for mark in phonemes), 0]
-        given: list[Any] = [np.array([ids]), style[None], np.ones(1, np.float32)]
+        given: list[Any] = [np.array([ids]), style[None], np.array([speed], np.float32)]
         wave, durations = self._session.run(None, dict(zip(self._names, given, strict=True)))
         return wave.ravel(), durations.ravel().astype(int).tolist()
 
@@ -126,10 +154,10 @@ def speak(
             pieces, start = [np.zeros(PAUSE, np.float32)], PAUSE
             for number in range(turn, len(sentences), len(speakers)):
                 text, phonemes = sentences[number]
-                wave, durations = teacher(phonemes, speaker.style(voices, len(phonemes)))
-                wave, trim = trimmed(wave)
+                wave, durations, trim = speaker.say(teacher, phonemes, voices)
                 row = (f"t{number:06d}", f"{speaker.name}.flac", start, len(wave), "en")
                 row += (speaker.name, text, phonemes, " ".join(map(str, durations)), trim)
+                row += (speaker.formants,)
                 stream.write("\t".join(map(str, row)) + "\n")
                 pieces += [wave, np.zeros(PAUSE, np.float32)]
                 start += len(wave) + PAUSE

@@ -161,13 +161,23 @@ class Hearing:
     def codes(self, number: int) -> Tensor:
         """Codes of an utterance whose phonemes are known, but not their durations."""
         first, end = self.corpus.start[number].item(), self.corpus.start[number + 1].item()
-        heard = self.corpus["whisper"][codes.FRAMES * first : codes.FRAMES * end].float().T[None]
-        hidden, _ = self.model.hidden(heard, torch.tensor([heard.shape[2]], device=heard.device))
-        digits = scores(self.model.pre_quant(hidden))[0].cpu()  # [L, dims, 3]
+        digits = scores(self._pre_quant(number))[0].cpu()  # [L, dims, 3]
         mark = aligned(mark_scores(digits), self.corpus.utterances[number]["phonemes"])
         place = digits[:, codes.MARK_DIGITS].argmax(-1)
         octave = self.octave[2 * first : 2 * end].view(-1, 2).mean(1)
         return codes.spelled(mark[None], place[None], octave[None])[0]
+
+    @torch.inference_mode()
+    def heard(self) -> Tensor:
+        """Codes of all utterances as a stranger's recording gets them: by listening alone."""
+        every = range(len(self.corpus.utterances))
+        return torch.cat([self.model.codes(self._pre_quant(number))[0] for number in every])
+
+    def _pre_quant(self, number: int) -> Tensor:
+        first, end = self.corpus.start[number].item(), self.corpus.start[number + 1].item()
+        heard = self.corpus["whisper"][codes.FRAMES * first : codes.FRAMES * end].float().T[None]
+        hidden, _ = self.model.hidden(heard, torch.tensor([heard.shape[2]], device=heard.device))
+        return self.model.pre_quant(hidden)
 
 
 def mark_scores(digits: Tensor) -> Tensor:
@@ -223,6 +233,7 @@ def main() -> None:
             rows[number] = heard
     together = [(torch.cat(rows).short(), torch.tensor([*map(len, rows)])) for rows in said]
     torch.save(together[0][0], given.out / "codes.pt")
+    torch.save(hearing.heard().short().cpu(), given.out / "heard.pt")
     torch.save(together, given.out / "takes.pt")
 
 

@@ -46,7 +46,8 @@ def codes_of(corpus: Corpus) -> torch.Tensor:
 
 
 def rows_of(corpus: Corpus) -> flow.Rows:
-    return flow.Rows(corpus, codes_of(corpus), torch.randn(len(corpus.utterances), 16), 2)
+    embeddings = torch.randn(len(corpus.utterances), 16)
+    return flow.Rows(corpus, codes_of(corpus), codes_of(corpus), embeddings, 2)
 
 
 def test_tokenizer(corpus: Corpus, tmp_path: Path) -> None:
@@ -175,7 +176,7 @@ def test_pronouncer_runs_as_it_was_trained(tmp_path: Path) -> None:
     known = {"see": "sˈi", "sees": "sˈiz", "tea": "tˈi", "teas": "tˈiz", "x": "ˈɛks"}
     words = pronounce.Words(known, Counter({"see": 9}), set("sˈiztɛk"))
     assert words.sounds[1:] == ["k", "s", "t", "z", "ˈi", "ˈɛ"]
-    sizes = {"seconds": 60.0, "steps": 150, "batch": 8}
+    sizes = {"seconds": 600.0, "steps": 150, "batch": 8}
     history = pronounce.train(words, tmp_path, torch.device("cpu"), **sizes)
     assert history[-1]["loss"] < 0.5 * history[0]["loss"]
     reader = Pronouncer.load(tmp_path / "pronouncer.safetensors")

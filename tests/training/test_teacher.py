@@ -25,10 +25,11 @@ def test_mixtures_are_mostly_of_one_sex_and_whole() -> None:
 
 
 def test_a_corpus_of_a_teacher_that_hums(tmp_path: Path) -> None:
-    def hum(phonemes: str, style: teacher.Wave) -> tuple[teacher.Wave, list[int]]:
-        durations = [20, *[8] * len(phonemes), 20]
+    def hum(phonemes: str, style: teacher.Wave, speed: float) -> tuple[teacher.Wave, list[int]]:
+        mark = round(8 / speed)
+        durations = [20, *[mark] * len(phonemes), 20]
         wave = np.zeros(600 * sum(durations), np.float32)
-        time = np.arange(600 * 8 * len(phonemes)) / data.SAMPLE_RATE
+        time = np.arange(600 * mark * len(phonemes)) / data.SAMPLE_RATE
         first = 12_000 - data.TEACHER_LATE
         wave[first : first + len(time)] = 2 * (style[0] * time % 1) - 1  # all harmonics
         return wave, durations

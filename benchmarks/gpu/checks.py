@@ -199,7 +199,7 @@ def draws_chi2(bench: Bench) -> dict[str, float]:
     ints[:, draw.ACTIVE] = 1
     ints[:, draw.TOP_K], ints[:, draw.WINDOW] = Sampling().top_k, Sampling().window
     ints[:, draw.HISTORY :] = -1
-    floats = torch.tensor([[Sampling().top_p, Sampling().max_repeats]], dtype=torch.float64)
+    floats = torch.tensor([draw.float_rules(Sampling())], dtype=torch.float64)
     floats = floats.to(bench.device).expand(count, -1).contiguous()
     logits = 2.0 * torch.randn(1, config.classes, device=bench.device)
     logits = logits.expand(count, -1).contiguous()

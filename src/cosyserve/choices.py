@@ -32,6 +32,10 @@ class LLMSampling:
     max_tokens: int = 750  # of an utterance
 
     def __post_init__(self) -> None:
-        Sampling(self.top_p, self.top_k)  # checks them
-        if self.temperature <= 0 or self.repetition_penalty <= 0 or self.max_tokens < 1:
-            raise InputError("an LLM needs temperature > 0, a penalty > 0 and max_tokens >= 1")
+        self.per_request()  # checks it
+        if self.repetition_penalty <= 0 or self.max_tokens < 1:
+            raise InputError("an LLM needs a penalty > 0 and max_tokens >= 1")
+
+    def per_request(self) -> Sampling:
+        """What of it a request may have its own of."""
+        return Sampling(self.top_p, self.top_k, temperature=self.temperature)

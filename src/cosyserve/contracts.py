@@ -30,6 +30,7 @@ SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * SAMPLES_PER_FRAME  # 960
 MEL_BINS = 80
 MAX_PROMPT_SECONDS = 30.0
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 2.0
 MAX_WINDOW = 64  # drawn ids that are remembered for `Sampling`
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
@@ -55,6 +56,7 @@ class Sampling:
     top_k: int = 25
     window: int = 10
     max_repeats: float = 0.1  # of the window; at or above, the id is redrawn from all others
+    temperature: float = 1.0  # of both draws: logits are divided by it
 
     def __post_init__(self) -> None:
         if not 0.0 < self.top_p <= 1.0:
@@ -63,6 +65,9 @@ class Sampling:
             raise InputError("top_k must be at least 1")
         if not 1 <= self.window <= MAX_WINDOW:
             raise InputError(f"window must be 1..{MAX_WINDOW}, got {self.window}")
+        if not MIN_TEMPERATURE <= self.temperature <= MAX_TEMPERATURE:
+            allowed = f"{MIN_TEMPERATURE}..{MAX_TEMPERATURE}"
+            raise InputError(f"temperature must be {allowed}, got {self.temperature}")
 
 
 @dataclass(frozen=True, eq=False)

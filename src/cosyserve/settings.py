@@ -113,8 +113,8 @@ class Settings(BaseSettings):
     """The form of the LLM server's prompts: `ids` (exact), `text` or `chat`."""
     llm_api_key: SecretStr = SecretStr("")
     """The key that the LLM server wants."""
-    llm_temperature: float = Field(default=LLM_SAMPLING.temperature, gt=0)
-    """The temperature that an LLM server samples with."""
+    llm_temperature: float = Field(default=LLM_SAMPLING.temperature, ge=0.01, le=2)
+    """The temperature that an LLM server samples with, unless a request has its own."""
     llm_top_p: float = Field(default=LLM_SAMPLING.top_p, gt=0, le=1)
     """The share of the probability that an LLM server samples from, unless a request has its
     own."""

@@ -38,7 +38,7 @@ def serving_lm(model: Model) -> Iterator[LLMServer]:
         return tuple(tokenizer.encode(parts[1])), tuple(speech)
 
     async def speak(body: dict[str, Any]) -> AsyncIterator[str]:
-        sampling = Sampling(body["top_p"], body["top_k"])
+        sampling = Sampling(body["top_p"], body["top_k"], temperature=body["temperature"])
         request = LMRequest(
             *prompt(body), body["min_tokens"], body["max_tokens"], body["seed"], sampling
         )

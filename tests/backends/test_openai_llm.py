@@ -62,7 +62,7 @@ def test_what_is_asked_of_completions(server: llm_server.LLMServer) -> None:
             "min_tokens": 2,
             "stop": ["<|eos1|>", "<|eos2|>", "<|eos3|>", "<|eos|>"],
             "seed": 3,
-            "temperature": 0.8,
+            "temperature": 1.0,
             "top_p": 0.7,
             "top_k": 11,
             "repetition_penalty": 1.1,
@@ -85,12 +85,11 @@ def test_prompts_as_text(server: llm_server.LLMServer) -> None:
 
 
 def test_a_strict_server_is_spared_what_it_does_not_know(server: llm_server.LLMServer) -> None:
-    listen(server.url, extensions=False, sampling=LLMSampling(temperature=0.5))
+    listen(server.url, extensions=False)
     (body,) = server.bodies
     assert body.keys() == {
         *("model", "stream", "prompt", "max_tokens", "stop", "seed", "temperature", "top_p")
     }
-    assert body["temperature"] == 0.5
 
 
 def test_the_servers_sampling_is_for_requests_without_their_own(
@@ -99,17 +98,18 @@ def test_the_servers_sampling_is_for_requests_without_their_own(
     plain = LMRequest((5,), (), min_tokens=30, max_tokens=400)
     sampling = LLMSampling(0.6, 0.9, 33, 1.3, max_tokens=20)
     listen(server.url, plain, sampling=sampling)
-    listen(server.url, replace(plain, sampling=Sampling(0.7, 11)), sampling=sampling)
+    own_sampling = Sampling(0.7, 11, temperature=1.2)
+    listen(server.url, replace(plain, sampling=own_sampling), sampling=sampling)
     theirs, own = server.bodies
     assert (theirs["temperature"], theirs["repetition_penalty"]) == (0.6, 1.3)
     assert (theirs["top_p"], theirs["top_k"]) == (0.9, 33)
-    assert (own["top_p"], own["top_k"], own["temperature"]) == (0.7, 11, 0.6)
+    assert (own["top_p"], own["top_k"], own["temperature"]) == (0.7, 11, 1.2)
     assert (own["min_tokens"], own["max_tokens"]) == (20, 20)
 
 
 @pytest.mark.parametrize(
     "nonsense",
-    [{"temperature": -1}, {"top_p": 0}, {"top_k": 0}, {"repetition_penalty": 0}, {"max_tokens": 0}],
+    [{"temperature": 0}, {"top_p": 0}, {"top_k": 0}, {"repetition_penalty": 0}, {"max_tokens": 0}],
 )
 def test_sampling_that_makes_no_sense(nonsense: dict[str, float]) -> None:
     with pytest.raises(InputError):

@@ -53,7 +53,7 @@ def test_the_tokens_are_the_engines(family: Model, url: str, prompt: Any) -> Non
         LMRequest(text, speech, min_tokens=40, max_tokens=most, seed=seed)
         for seed, (speech, most) in enumerate([(SPEECH, 400), ((), 400), (SPEECH, 40)])
     ]
-    server = LLMServer(url, "test", prompt=prompt, sampling=LLMSampling(top_p=0.8, top_k=25))
+    server = LLMServer(url, "test", prompt=prompt, sampling=LLMSampling(1.0, 0.8, 25))
     expected = asyncio.run(drawn(LMService(lm), requests))
 
     assert asyncio.run(drawn(open_llm_server(server, family), requests)) == expected

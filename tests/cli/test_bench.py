@@ -64,9 +64,10 @@ def test_offline_compares_back_ends_and_batch_sizes(
             *("1", "--manifest-path", "list.txt", "--runs", "1", "--output-dir", "out"),
             *("--openai-api-base", f"{server.url}/chat/completions"),
             *("--openai-model-name", "lm", "--top-p", "0.8", "--top-k", "25"),
+            *("--temperature", "1"),
         )
     body = server.bodies[0]
-    assert (body["temperature"], body["repetition_penalty"], body["model"]) == (0.8, 1.1, "lm")
+    assert (body["temperature"], body["repetition_penalty"], body["model"]) == (1.0, 1.1, "lm")
     assert "messages" in body
     folders = sorted(folder.name for folder in (tmp_path / "out").iterdir())
     assert folders == ["openai-1", "openai-2", "ours-1", "ours-2"]

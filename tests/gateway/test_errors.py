@@ -156,6 +156,7 @@ def test_the_engines_nan_is_not_the_clients_fault(server: Running) -> None:
         ({"reference_audio": "AAAA"}, 400, "invalid_audio", None),
         ({"voice": ["default"]}, 400, "invalid_value", "voice"),
         ({"temperature": -0.1}, 400, "invalid_value", "temperature"),
+        ({"temperature": 2.1}, 400, "invalid_value", "temperature"),
         ({"top_k": 65}, 400, "invalid_value", "top_k"),
         ({"top_p": 0}, 400, "invalid_value", "top_p"),
         ({"max_new_tokens": 0}, 400, "invalid_value", "max_new_tokens"),

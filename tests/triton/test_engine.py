@@ -18,7 +18,7 @@ import pytest
 
 from cosyserve.audio import AudioFormat, decode, encode
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import AudioChunk, Mode, Recording, SpeechRequest, Voice
+from cosyserve.contracts import AudioChunk, Mode, Recording, Sampling, SpeechRequest, Voice
 from cosyserve.engine.in_process import LocalEngine
 from cosyserve.errors import CosyError, InputError, VoiceError, WorkerError
 from cosyserve.triton import engine as triton_engine
@@ -74,8 +74,11 @@ def assert_same(found: list[AudioChunk], expected: list[AudioChunk]) -> None:
 def test_the_servers_own_voice_speaks_as_in_process(
     served: Served, model: Model, stream: bool
 ) -> None:
+    sampling = Sampling(0.9, 20, temperature=0.7)
+
     def request(voice: Voice) -> SpeechRequest:
-        return SpeechRequest(TEXT, voice, Mode.PRESET, seed=7, speed=1.25, stream=stream)
+        plain = SpeechRequest(TEXT, voice, Mode.PRESET, seed=7, speed=1.25, stream=stream)
+        return replace(plain, sampling=sampling)
 
     expected = in_process(model, request)
     found = run(f"triton://{served.grpc}", lambda e: speech(e, request(e.model.voices["default"])))

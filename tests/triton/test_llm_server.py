@@ -77,9 +77,10 @@ def test_the_server_is_asked_as_the_settings_say(
     triton: Served, llm: LLMServer, either_voice: Voice
 ) -> None:
     llm.bodies.clear()
-    spoken(triton, SpeechRequest("Hello.", either_voice, sampling=Sampling(0.7, 11), stream=True))
+    sampling = Sampling(0.7, 11, temperature=0.9)
+    spoken(triton, SpeechRequest("Hello.", either_voice, sampling=sampling, stream=True))
     body, headers = llm.bodies[0], llm.headers[-1]
-    assert (body["temperature"], body["top_p"], body["top_k"]) == (1.0, 0.7, 11)
+    assert (body["temperature"], body["top_p"], body["top_k"]) == (0.9, 0.7, 11)
     assert headers["authorization"] == "Bearer secret"
 
 

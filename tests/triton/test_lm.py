@@ -10,6 +10,7 @@ import pytest
 
 from cosyserve.backends.protocols import LMRequest
 from cosyserve.checkpoints.model import Model
+from cosyserve.contracts import Sampling
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.errors import CosyError, InputError
@@ -38,9 +39,9 @@ async def answered(client: TritonClient, given: dict[str, Array]) -> list[dict[s
     return [answer async for answer in client.stream("tensorrt_llm", given, **LIMITS)]
 
 
-def drawn(model: Model, seed: int) -> list[int]:
+def drawn(model: Model, seed: int, sampling: Sampling | None = None) -> list[int]:
     lm, _ = model.need_lm()
-    request = LMRequest((5, 6, 7), (9, 10), 20, 60, seed)
+    request = LMRequest((5, 6, 7), (9, 10), 20, 60, seed, sampling)
     row = Generation.from_request(lm.config, request, model.config.sampling)
     runner = LMRunner(lm, 1, 128)
     runner.join(row)
@@ -74,12 +75,13 @@ def test_the_lm_answers_what_the_originals_cosyvoice2_asks(served: Served, model
         pad_id=one(VOCABULARY.lm.end, np.int32),
         runtime_top_p=one(0.8, np.float32),
         runtime_top_k=one(25, np.int32),
-        temperature=one(0.8, np.float32),
+        temperature=one(0.7, np.float32),
         repetition_penalty=one(1.1, np.float32),
     )
     found = asking(served, lambda c: answered(c, given))
     ids = [token for answer in found for token in answer["output_ids"][0, 0].tolist()]
-    assert ids == drawn(model, 3)
+    assert ids == drawn(model, 3, Sampling(temperature=0.7))
+    assert ids != drawn(model, 3)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_the_lm_answers_what_the_originals_cosyvoice2_asks(served: Served, model
         ({"request_output_len": one(10**6, np.int32)}, "tokens can follow"),
         ({"runtime_top_p": one(0.0, np.float32)}, "top_p"),
         ({"runtime_top_k": one(0, np.int32)}, "top_k"),
-        ({"temperature": one(0.0, np.float32)}, "temperature must be more than 0"),
+        ({"temperature": one(0.0, np.float32)}, "temperature must be 0.01..2"),
         ({"repetition_penalty": one(np.nan, np.float32)}, "repetition_penalty must be more"),
         ({"beam_width": one(2, np.int32)}, "beam_width must be 1"),
         ({"random_seed": one(3, np.int32)}, "random_seed"),

@@ -11,7 +11,14 @@ from cosyserve.triton.options import request_options, speech_request
 
 VOICE = Voice("hm", np.zeros(3, np.int32), np.zeros((6, 80), np.float32), np.ones(4, np.float32))
 PRESET = Voice("", np.zeros(0, np.int32), np.zeros((0, 80), np.float32), np.ones(4, np.float32))
+OWN = Sampling()
 WORDLESS = Voice("", VOICE.speech_tokens, VOICE.mel, VOICE.embedding)
+
+
+def read(
+    options: str, voice: Voice = VOICE, *, stream: bool = True, own: Sampling = OWN
+) -> SpeechRequest:
+    return speech_request("text", voice, options, stream=stream, own=own)
 
 
 def test_a_request_survives_the_journey() -> None:
@@ -24,21 +31,31 @@ def test_a_request_survives_the_journey() -> None:
         seed=9,
         stream=True,
         normalize=False,
-        sampling=Sampling(0.5, 7),
+        sampling=Sampling(0.5, 7, temperature=0.7),
         language="en",
     )
     options = json.dumps(request_options(request))
-    assert speech_request("text", VOICE, options, stream=False) == request
+    assert read(options, stream=False) == request
 
 
 @pytest.mark.parametrize("name", ["normalize", "normalise"])
 def test_both_spellings_are_taken(name: str) -> None:
-    assert not speech_request("text", VOICE, json.dumps({name: False}), stream=True).normalize
-    assert speech_request("text", VOICE, json.dumps({name: True}), stream=True).normalize
+    assert not read(json.dumps({name: False})).normalize
+    assert read(json.dumps({name: True})).normalize
 
 
 def test_a_whole_number_is_a_speed() -> None:
-    assert speech_request("text", VOICE, '{"speed": 2, "top_p": 1}', stream=True).speed == 2.0
+    assert read('{"speed": 2, "top_p": 1}').speed == 2.0
+
+
+def test_what_is_left_out_of_the_sampling_is_the_models_own() -> None:
+    own = Sampling(0.9, 50, temperature=0.8)
+    for options, sampling in {
+        "{}": None,
+        '{"top_k": 7}': Sampling(0.9, 7, temperature=0.8),
+        '{"temperature": 1}': Sampling(0.9, 50),
+    }.items():
+        assert read(options, own=own).sampling == sampling
 
 
 @pytest.mark.parametrize(
@@ -46,7 +63,7 @@ def test_a_whole_number_is_a_speed() -> None:
     [(VOICE, Mode.ZERO_SHOT), (WORDLESS, Mode.CROSS_LINGUAL), (PRESET, Mode.PRESET)],
 )
 def test_without_options_the_voice_says_the_mode(voice: Voice, mode: Mode) -> None:
-    request = speech_request("text", voice, "", stream=True)
+    request = read("", voice)
     assert (request.mode, request.stream, request.seed) == (mode, True, 0)
 
 
@@ -76,8 +93,10 @@ def test_without_options_the_voice_says_the_mode(voice: Voice, mode: Mode) -> No
         ('{"mode": 1}', "option mode must be"),
         ('{"mode": "instruct"}', "needs an instruction"),
         ('{"top_p": 0.0}', "top_p must be"),
+        ('{"temperature": 0}', "temperature must be 0.01..2"),
+        ('{"temperature": "1"}', "option temperature must be a float"),
     ],
 )
 def test_what_is_no_option_is_refused(options: str, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
-        speech_request("text", VOICE, options, stream=True)
+        read(options)

@@ -74,10 +74,10 @@ def test_the_backend_samples_as_the_settings_say(backends: ModuleType) -> None:
 
 
 def test_a_requests_own_sampling_goes_before(backends: ModuleType) -> None:
-    own = LMRequest((5,), (), 2, 9, sampling=Sampling(0.5, 7))
+    own = LMRequest((5,), (), 2, 9, sampling=Sampling(0.5, 7, temperature=0.6))
     found = asked(backends.TritonLM("here", SAMPLING, VOCABULARY), own)
     assert (found["runtime_top_p"], found["runtime_top_k"]) == ([0.5], [7])
-    assert found["temperature"] == pytest.approx([0.7])
+    assert found["temperature"] == pytest.approx([0.6])
     assert found["request_output_len"] == [9]
 
 
@@ -86,3 +86,11 @@ def test_our_lm_knows_its_own_sampling(backends: ModuleType) -> None:
     others = {"temperature", "repetition_penalty", "runtime_top_p", "runtime_top_k", "end_id"}
     assert not others & found.keys()
     assert found["request_output_len"] == [400]
+
+
+def test_our_lm_is_told_a_requests_own_sampling(backends: ModuleType) -> None:
+    own = LMRequest((5,), (), 2, 9, sampling=Sampling(0.5, 7, temperature=0.6))
+    found = asked(backends.TritonLM("here", None, VOCABULARY), own)
+    assert (found["runtime_top_p"], found["runtime_top_k"]) == ([0.5], [7])
+    assert found["temperature"] == pytest.approx([0.6])
+    assert "repetition_penalty" not in found

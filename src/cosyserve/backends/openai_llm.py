@@ -154,7 +154,7 @@ class OpenAILLM:
             "max_tokens": request.max_tokens,
             "stop": list(ENDS),
             "seed": request.seed % SEEDS,
-            "temperature": sampling.temperature,
+            "temperature": own.temperature,
             "top_p": own.top_p,
         }
         if server.extensions:

@@ -77,7 +77,7 @@ class TensorRTLLM:
             pad_id=end,
             stop_token_ids=[number for number in self.vocabulary.ends if number != end],
             embedding_bias=self._bias,
-            temperature=sampling.temperature,
+            temperature=own.temperature,
             top_p=own.top_p,
             top_k=own.top_k,
             repetition_penalty=sampling.repetition_penalty,

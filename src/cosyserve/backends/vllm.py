@@ -97,7 +97,7 @@ class VLLM:
     def _params(self, request: LMRequest) -> Any:
         sampling, own = self.sampling, request.sampling or self.sampling
         return self._sampling_params(
-            temperature=sampling.temperature,
+            temperature=own.temperature,
             top_p=own.top_p,
             top_k=own.top_k,
             repetition_penalty=sampling.repetition_penalty,

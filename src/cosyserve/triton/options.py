@@ -5,6 +5,7 @@ The original's clients send none; ours send what an OpenAI request can ask for.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import (
@@ -35,8 +36,10 @@ class RequestOptions(TypedDict, total=False):
     lexicon: dict[str, str]
     top_p: float
     top_k: int
+    temperature: float
 
 
+SAMPLING = {"top_p", "top_k", "temperature"}
 TYPES = get_type_hints(RequestOptions)
 READER = TypeAdapter(RequestOptions)
 
@@ -57,14 +60,19 @@ def request_options(request: SpeechRequest) -> RequestOptions:
     if request.sampling is not None:
         options["top_p"] = request.sampling.top_p
         options["top_k"] = request.sampling.top_k
+        options["temperature"] = request.sampling.temperature
     return options
 
 
-def speech_request(text: str, voice: Voice, options: str, *, stream: bool) -> SpeechRequest:
-    """The request of a text and its options; `stream` unless they say otherwise."""
+def speech_request(
+    text: str, voice: Voice, options: str, *, stream: bool, own: Sampling
+) -> SpeechRequest:
+    """The request of a text and its options; `stream` unless they say otherwise. What they change
+    of the sampling, they change of the model's `own`."""
     values: dict[str, Any] = {"mode": voice.mode, "stream": stream, **_read(options)}
-    sampling = {name: values.pop(name) for name in ("top_p", "top_k") if name in values}
-    return SpeechRequest(text, voice, **values, sampling=Sampling(**sampling) if sampling else None)
+    changes = {name: values.pop(name) for name in SAMPLING & values.keys()}
+    sampling = replace(own, **changes) if changes else None
+    return SpeechRequest(text, voice, **values, sampling=sampling)
 
 
 def _read(options: str) -> RequestOptions:

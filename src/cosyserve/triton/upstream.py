@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 
-from cosyserve.contracts import MEL_BINS, ModelInfo, Voice
+from cosyserve.contracts import MEL_BINS, ModelInfo, Sampling, Voice
 from cosyserve.errors import CosyError, InputError, WorkerError
 from cosyserve.triton.client import TritonClient
 from cosyserve.voices.store import DEFAULT
@@ -34,6 +34,7 @@ class ServedModel:
     speech: bool
     shipped_voices: tuple[str, ...]  # that the model brings along
     takes_voices: bool  # whole ones, and options; the original's takes recordings and nothing else
+    sampling: Sampling = field(default=Sampling(), compare=False)  # as its LM is best sampled
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> ServedModel:
@@ -52,6 +53,7 @@ class ServedModel:
             speech=values.get("speech", "true") == "true",
             shipped_voices=tuple(filter(None, values.get("shipped_voices", DEFAULT).split(","))),
             takes_voices={"voice", "options"} <= inputs,
+            sampling=_sampling(values),
         )
 
     @property
@@ -61,7 +63,17 @@ class ServedModel:
         own = {
             name: Voice("", *nothing, name=name, family=self.family) for name in self.shipped_voices
         }
-        return ModelInfo(self.name, self.family, self.fingerprint, self.speech, own)
+        return ModelInfo(
+            *(self.name, self.family, self.fingerprint, self.speech, own), sampling=self.sampling
+        )
+
+
+def _sampling(settings: dict[str, str]) -> Sampling:
+    """As the settings say of an LLM server or of TensorRT-LLM."""
+    if not settings.get("llm_url") and settings.get("triton_backend") != "tensorrtllm":
+        return Sampling()
+    temperature, top_p = float(settings["llm_temperature"]), float(settings["llm_top_p"])
+    return Sampling(top_p, int(settings["llm_top_k"]), temperature=temperature)
 
 
 class Upstream:

@@ -20,6 +20,7 @@ from cosyserve.models.lm.lm import SpeechLM
 CONFIG = LMConfig(32, 48, 2, 4, 2, text_vocab=50, speech_tokens=60)
 # It has 200 ends: among so few tokens it would draw hardly anything else.
 COSYVOICE3 = replace(CONFIG, speech_tokens=600, kind="cosyvoice3")
+TEMPERATURES = (1.0, 0.6, 1.7)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def generation(seed: int, prompt: int = 7, most: int = 14, config: LMConfig = CO
     random = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, 50, (prompt + seed % 5,), generator=random).tolist()
     text = WholeText(config, [config.sos, *ids, config.task], 6)
-    return Generation(text, seed, Sampling(), most)
+    return Generation(text, seed, Sampling(temperature=TEMPERATURES[seed % 3]), most)
 
 
 def as_on_a_gpu() -> DeviceQueue:
@@ -210,6 +211,23 @@ def test_scores_are_log_probabilities(lm: SpeechLM) -> None:
     scores = lm.logits(lm(torch.tensor([ids]))[0, len(prompt) - 1 : -1]).log_softmax(-1)
     wanted = scores.gather(1, torch.tensor(row.tokens)[:, None])[:, 0]
     assert row.log_probs == pytest.approx(wanted.tolist(), abs=1e-4)
+
+
+def test_a_cold_row_says_the_likeliest_beside_hot_ones() -> None:
+    lm = tiny(CONFIG)
+    lm.head.weight *= 20.0  # no two are about as likely
+    cold = [generation(seed) for seed in range(3)]
+    likeliest = [generation(seed) for seed in range(3)]
+    hot = [generation(seed) for seed in range(3)]
+    for row in cold:
+        row.sampling = Sampling(1.0, CONFIG.classes, max_repeats=2.0, temperature=0.01)
+    for row in likeliest:
+        row.sampling = Sampling(top_k=1, max_repeats=2.0)
+    mixed = [row for pair in zip(cold, hot, strict=True) for row in pair]
+    run(LMRunner(lm, 4, 64, as_on_a_gpu()), mixed)
+    run(LMRunner(lm, 1, 64), list(likeliest))
+    assert [row.tokens for row in cold] == [row.tokens for row in likeliest]
+    assert [row.tokens for row in hot] == [alone(lm, seed) for seed in range(3)]
 
 
 def test_the_end_waits_for_its_time(lm: SpeechLM) -> None:

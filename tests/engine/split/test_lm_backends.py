@@ -202,10 +202,10 @@ def test_cosyvoice3_draws_no_text_and_ends_at_any_control_id(
 
 def test_what_tensorrt_llm_is_asked(runtime: Runtime, hugging_face_lm_folder: Path) -> None:
     lm = opened("trtllm", hugging_face_lm_folder)
-    asyncio.run(heard(lm, LMRequest((5, 6), (7,), 30, 400, -1, Sampling(0.5, 7))))
+    asyncio.run(heard(lm, LMRequest((5, 6), (7,), 30, 400, -1, Sampling(0.5, 7, temperature=0.6))))
     ends = {"end_id": END, "pad_id": END, "stop_token_ids": [END + 1, END + 2]}
     assert runtime.asked.pop("embedding_bias") is None
-    assert runtime.asked == ASKED | ends | {"top_p": 0.5, "top_k": 7}
+    assert runtime.asked == ASKED | ends | {"top_p": 0.5, "top_k": 7, "temperature": 0.6}
     assert runtime.opened == {
         "model": "/engines",
         "skip_tokenizer_init": True,

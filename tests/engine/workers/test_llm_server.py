@@ -14,7 +14,7 @@ import pytest
 from cosyserve.backends.llm_server import LLMServer
 from cosyserve.checkpoints.model import Model
 from cosyserve.choices import LLMSampling
-from cosyserve.contracts import SpeechRequest, Voice
+from cosyserve.contracts import Sampling, SpeechRequest, Voice
 from cosyserve.engine.speak import speak
 from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.options import WorkerOptions
@@ -38,7 +38,7 @@ def llm(either_model: Model) -> Iterator[llm_server.LLMServer]:
 def with_worker(
     llm: llm_server.LLMServer, story: Callable[[WorkerEngine], Awaitable[None]], model: str = "test"
 ) -> None:
-    server = LLMServer(llm.url, "lm", "secret", sampling=LLMSampling(top_p=0.8, top_k=25))
+    server = LLMServer(llm.url, "lm", "secret", sampling=LLMSampling(0.7, 0.9, 30))
 
     async def run() -> None:
         worker = WorkerEngine(WorkerOptions(model, device="cpu", threads=1, slots=2, llm=server))
@@ -55,11 +55,14 @@ def test_a_worker_speaks_with_an_lm_elsewhere(
     llm: llm_server.LLMServer, either_model: Model, either_voice: Voice, cosyvoice3_folder: Path
 ) -> None:
     request = SpeechRequest(TEXT, either_voice, seed=5, stream=True)
-    expected = np.concatenate([chunk.samples for chunk in speak(either_model, request)])
+    sampling = Sampling(0.9, 30, temperature=0.7)
+    as_there = replace(request, sampling=sampling)
+    expected = np.concatenate([chunk.samples for chunk in speak(either_model, as_there)])
     folders = {"cosyvoice3": str(cosyvoice3_folder)}
 
     async def story(worker: WorkerEngine) -> None:
         assert not worker.model.takes_pieces
+        assert worker.model.sampling == sampling
         assert b"secret" not in Path(f"/proc/{worker.pid}/cmdline").read_bytes()
         found = np.concatenate([chunk.samples async for chunk in worker.open(request)])
         assert decibels(found, expected) < -40

@@ -141,7 +141,9 @@ def test_options_of_a_request_travel_whole() -> None:
     names = {field.name for field in fields(SpeechRequest)}
     assert names == {"text", "voice", *SpeechOptions.__annotations__}
     source = np.ones(16, np.float32)
-    asked = SpeechRequest("Hi", VOICE, Mode.CONVERT, source=source, sampling=Sampling(0.5, 3))
+    asked = SpeechRequest(
+        "Hi", VOICE, Mode.CONVERT, source=source, sampling=Sampling(0.5, 3, temperature=0.7)
+    )
     back = to_worker.decode(frame(Open.of(3, asked, None))[4:]).request(VOICE)
     assert np.array_equal(back.source, source)
     assert back.sampling == asked.sampling

@@ -26,8 +26,8 @@ def ask(server: Running, *items: Any, **shared: Any) -> httpx.Response:
 
 def test_items_are_spoken_in_order_with_shared_fields(server: Running) -> None:
     items = [{"input": f"Number {n}."} for n in range(12)]
-    items[3] |= {"response_format": "wav", "speaker": "default", "speed": 2}
-    answer = ask(server, *items, voice="alloy", speed=1.5).json()
+    items[3] |= {"response_format": "wav", "speaker": "default", "speed": 2, "temperature": 0.5}
+    answer = ask(server, *items, voice="alloy", speed=1.5, temperature=0.9).json()
     assert (answer["total"], answer["succeeded"], answer["failed"]) == (12, 12, 0)
     assert [result["index"] for result in answer["results"]] == list(range(12))
     for result in answer["results"]:
@@ -39,7 +39,8 @@ def test_items_are_spoken_in_order_with_shared_fields(server: Running) -> None:
         assert result["usage"]["output_tokens"] == 40
         assert "error" not in result
     assert {request.text for request in server.engine.requests} == {i["input"] for i in items}
-    assert sorted({request.speed for request in server.engine.requests}) == [1.5, 2.0]
+    asked = {(r.speed, r.sampling and r.sampling.temperature) for r in server.engine.requests}
+    assert asked == {(1.5, 0.9), (2.0, 0.5)}
     assert 1 < server.engine.most_open <= 8
 
 

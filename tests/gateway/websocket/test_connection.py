@@ -11,6 +11,7 @@ import pytest
 
 from cosyserve.audio import MEDIA_TYPES, AudioFormat, encode
 from cosyserve.audio.formats import output_rate
+from cosyserve.contracts import Sampling
 from tests.gateway.serving import Running
 from tests.gateway.speech.test_routes import RECORDING, check_audio
 from tests.gateway.talking import STREAM, talking
@@ -78,11 +79,12 @@ def test_fields_of_our_own(server: Running) -> None:
     with talking(server.url) as talk:
         reference = base64.b64encode(RECORDING).decode()
         fields = {"reference_audio": reference, "reference_text": "Hum.", "sample_rate": 16_000}
-        reply = talk.say(language="en", **fields)
+        reply = talk.say(language="en", temperature=0.7, **fields)
     assert reply.events[0]["sample_rate"] == 16_000
     assert len(reply.audio) == len(server.engine.samples) * 2 // 3 * 2
     (request,) = server.engine.requests
     assert (request.voice.prompt_text, request.language) == ("Hum.", "en")
+    assert request.sampling == Sampling(temperature=0.7)
 
 
 def test_large_chunks_come_in_small_frames(server: Running) -> None:

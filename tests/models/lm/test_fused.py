@@ -148,6 +148,7 @@ def lines(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     ints[:, draw.HISTORY :] = -1
     floats = torch.rand(rows, draw.FLOATS, dtype=torch.float64) * 0.9 + 0.05
     floats[::2, draw.MAX_REPEATS] = 0.01
+    floats[:, draw.SCALE] = 1 / torch.tensor([1.0, 0.6, 1.7])[torch.arange(rows) % 3]
     return ints.to(DEVICE), floats.to(DEVICE)
 
 

@@ -21,6 +21,7 @@ from cosyserve.models.lm.draw import (
     TOP_K,
     WINDOW,
     draw,
+    float_rules,
     forbidden_bits,
 )
 from cosyserve.models.lm.host import HostLM, host_lm
@@ -70,15 +71,18 @@ def lines(
     ints[:, MIN_TOKENS] = min_tokens
     ints[:, TOP_K], ints[:, WINDOW] = sampling.top_k, sampling.window
     ints[:, FORBIDDEN] = forbidden_bits(config, config.control[1:2])
-    floats = torch.tensor([[sampling.top_p, sampling.max_repeats]], dtype=torch.float64)
+    floats = torch.tensor([float_rules(sampling)], dtype=torch.float64)
     return ints, floats.repeat(rows, 1)
 
 
 @pytest.mark.parametrize("config", [CONFIG, COSYVOICE3], ids=["cosyvoice2", "cosyvoice3"])
 @pytest.mark.parametrize(
     "sampling",
-    [Sampling(), Sampling(top_p=1.0, top_k=500), Sampling(0.5, 3, 64, 0.02), Sampling(top_k=1)],
-    ids=["usual", "all", "few", "best"],
+    [
+        *(Sampling(), Sampling(top_p=1.0, top_k=500), Sampling(0.5, 3, 64, 0.02)),
+        *(Sampling(top_k=1), Sampling(temperature=0.7), Sampling(1.0, 500, temperature=1.6)),
+    ],
+    ids=["usual", "all", "few", "best", "cold", "hot"],
 )
 def test_what_is_drawn_is_what_torch_draws(sampling: Sampling, config: LMConfig) -> None:
     rows, numpy = 4, HostLM(SpeechLM(config).requires_grad_(False))

@@ -168,7 +168,7 @@ def _config(lm: LMConfig, rows: int, state: State) -> dict[str, Any]:
 def _generation(sampling: Sampling) -> dict[str, Any]:
     return {
         "do_sample": True,
-        "temperature": 1.0,
+        "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
     }

@@ -67,7 +67,7 @@ def offline(
         float, typer.Option(help="The nucleus of the LM's draws; our LM has its own sampling.")
     ] = 0.95,
     temperature: Annotated[
-        float, typer.Option(help="The temperature of the LM's draws; our LM has none.")
+        float, typer.Option(help="The temperature of the LM's draws; our LM has its own.")
     ] = 0.8,
     top_k: Annotated[
         int, typer.Option(help="The most likely tokens to draw from; our LM has its own number.")

@@ -97,8 +97,8 @@ class TritonSettings(KeyValues):
     """How long the LLM server may take to its first token."""
     llm_between_seconds: float = Field(default=5.0, ge=0.01)
     """How long the LLM server may take from one token to the next."""
-    llm_temperature: float = Field(default=LLM_SAMPLING.temperature, ge=0.01)
-    """Sampling of an LLM server or TensorRT-LLM: temperature."""
+    llm_temperature: float = Field(default=LLM_SAMPLING.temperature, ge=0.01, le=2)
+    """Sampling of an LLM server or TensorRT-LLM: temperature, unless a request has its own."""
     llm_top_p: float = Field(default=LLM_SAMPLING.top_p, ge=0.01, le=1)
     """Sampling of an LLM server or TensorRT-LLM, unless a request has its own."""
     llm_top_k: Int = Field(default=LLM_SAMPLING.top_k, ge=1)

@@ -71,7 +71,8 @@ class Worker:
         self.link = link
         self.model = model
         _, tokenizer = model.need_text_side()
-        lm = BackendLM(open_llm_server(options.llm, model)) if options.llm else None
+        llm = options.llm
+        lm = BackendLM(open_llm_server(llm, model)) if llm else None
         self._outbox: SimpleQueue[FromWorker | None] = SimpleQueue()  # None: no more
         self._speaker = threading.Thread(target=self._speak, name="speak", daemon=True)
         self._tickets: dict[int, Ticket] = {}
@@ -86,9 +87,10 @@ class Worker:
         )
         self._loop = Loop(self._scheduler, self._report)
         self._info = describe(model)
-        if lm:
+        if llm and lm:
             lm.start(self._loop.wake)
-            self._info = replace(self._info, takes_pieces=False)
+            sampling = llm.sampling.per_request()
+            self._info = replace(self._info, takes_pieces=False, sampling=sampling)
         self._intake = Intake(self._loop, tokenizer, NumberProcess())
         self._gpus = [device for device in model.devices if device.type == "cuda"]
         self._reported_at = 0.0

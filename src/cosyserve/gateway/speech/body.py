@@ -23,7 +23,7 @@ from pydantic_core import from_json
 
 from cosyserve.audio import AudioFormat
 from cosyserve.audio.formats import MAX_RATE, MIN_RATE
-from cosyserve.contracts import MAX_SPEED, MIN_SPEED, Mode
+from cosyserve.contracts import MAX_SPEED, MAX_TEMPERATURE, MIN_SPEED, Mode
 from cosyserve.gateway.bodies import read_base64, read_fields
 from cosyserve.gateway.limits import MAX_TEXT
 from cosyserve.gateway.speech.dialects import translate
@@ -125,7 +125,7 @@ class SpeechFields(BaseModel):
     task_type: Literal["Base", "CustomVoice", "VoiceDesign"] | None = None
     x_vector_only_mode: bool = False
     max_new_tokens: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
-    temperature: float = Field(default=1.0, ge=0)
+    temperature: float | None = Field(default=None, ge=0, le=MAX_TEMPERATURE)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=1, le=MAX_TOP_K)
 

@@ -68,7 +68,6 @@ IGNORED = frozenset(
         "return_timestamps",
         "stage_params",
         "stream_codec_output",
-        "temperature",  # but for 0 and 1
         "token_count",
         "user",
         "volume_multiplier",

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from cosyserve.audio.watermark import Watermark
-from cosyserve.contracts import Engine, Mode, Sampling, SpeechRequest, Voice
+from cosyserve.contracts import MIN_TEMPERATURE, Engine, Mode, Sampling, SpeechRequest, Voice
 from cosyserve.errors import InputError
 from cosyserve.gateway.errors import Refusal, invalid_value
 from cosyserve.gateway.models import Models
@@ -90,14 +90,9 @@ class Interpreter:
 
     def _pass_over(self, fields: SpeechFields) -> None:
         """Counts, or refuses, what a client asks for and nobody here can do."""
-        ignored = list(fields.model_extra or ())
+        ignored = fields.model_extra or ()
         if ignored and self._policy.strict_fields:
             raise invalid_value("there is no such field", [min(ignored)])
-        if fields.temperature not in (0, 1):
-            ignored.append("temperature")
-            if self._policy.strict_fields:
-                fault = "it is 1, or 0 for the likeliest tokens; choose with top_p and top_k"
-                raise invalid_value(fault, ["temperature"])
         for label in labels(ignored):
             self._metrics.ignored_fields.labels(label).inc()
 
@@ -206,7 +201,12 @@ def _asked_mode(fields: SpeechFields) -> Mode | None:
 
 def _sampling(fields: SpeechFields, own: Sampling) -> Sampling | None:
     """The model's own sampling, changed as asked; None: it is not."""
-    if fields.top_p is None and fields.top_k is None and fields.temperature:
+    if fields.top_p is None and fields.top_k is None and fields.temperature is None:
         return None
-    top_k = (fields.top_k or own.top_k) if fields.temperature else 1
-    return replace(own, top_p=fields.top_p or own.top_p, top_k=top_k)
+    likeliest = fields.temperature == 0
+    return replace(
+        own,
+        top_p=fields.top_p or own.top_p,
+        top_k=1 if likeliest else fields.top_k or own.top_k,
+        temperature=max(fields.temperature or own.temperature, MIN_TEMPERATURE),
+    )

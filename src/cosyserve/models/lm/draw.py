@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from cosyserve.contracts import MAX_WINDOW
+from cosyserve.contracts import MAX_WINDOW, Sampling
 from cosyserve.models.config import LMConfig
 from cosyserve.models.lm.sampling import Rules, sample
 from cosyserve.models.randomness import uniform
@@ -22,8 +22,8 @@ from cosyserve.models.randomness import uniform
 # speech tokens (from OTHERS on they share one), and the ids drawn last: draw n at n % MAX_WINDOW.
 TOKEN, LENGTH, SEED, STEP, ACTIVE, MIN_TOKENS, TOP_K, WINDOW, FORBIDDEN, HISTORY = range(10)
 INTS = HISTORY + MAX_WINDOW
-TOP_P, MAX_REPEATS = range(2)
-FLOATS = 2
+TOP_P, MAX_REPEATS, SCALE = range(3)  # columns of its floats
+FLOATS = 3
 OTHERS = 4
 
 
@@ -41,7 +41,10 @@ def draw(logits: Tensor, ints: Tensor, floats: Tensor, config: LMConfig, max_top
     never = (ints[:, FORBIDDEN, None] >> bit & 1).bool()
     early = (steps < ints[:, MIN_TOKENS])[:, None]
     forbidden[:, config.speech_tokens :] = never | early
-    rules = Rules(floats[:, TOP_P], ints[:, TOP_K], ints[:, WINDOW], floats[:, MAX_REPEATS])
+    rules = Rules(
+        *(floats[:, TOP_P], ints[:, TOP_K], ints[:, WINDOW]),
+        *(floats[:, MAX_REPEATS], floats[:, SCALE]),
+    )
     u1, u2 = uniform(seeds, steps, 0), uniform(seeds, steps, 1)
     ids = sample(logits, history.gather(1, newest_last), u1, u2, forbidden, rules, max_top_k).ids
     score = logits.gather(1, ids[:, None])[:, 0] - logits.logsumexp(-1)
@@ -52,6 +55,11 @@ def draw(logits: Tensor, ints: Tensor, floats: Tensor, config: LMConfig, max_top
     ints[:, TOKEN] = torch.where(active, config.text_vocab + ids, ints[:, TOKEN])
     ints[:, STEP] += ints[:, ACTIVE]
     return torch.stack((torch.where(sane, ids, -1).double(), score.double()), dim=1)
+
+
+def float_rules(sampling: Sampling) -> tuple[float, float, float]:
+    """The floats of a line."""
+    return sampling.top_p, sampling.max_repeats, 1 / sampling.temperature
 
 
 def forbidden_bits(config: LMConfig, forbidden: Iterable[int]) -> int:

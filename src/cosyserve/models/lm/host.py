@@ -18,6 +18,7 @@ from cosyserve.models.lm.draw import (
     MAX_REPEATS,
     MIN_TOKENS,
     OTHERS,
+    SCALE,
     SEED,
     STEP,
     TOKEN,
@@ -147,7 +148,7 @@ def _draw(
         return -1, 0.0
     seed, step, min_tokens, top_k, window, bits = line[_RULES].tolist()
     top_p, max_repeats = floats[TOP_P], floats[MAX_REPEATS]
-    allowed = logits.copy()
+    allowed = logits * np.float32(floats[SCALE])
     for index, id_ in enumerate(config.control):
         if step < min_tokens or bits >> min(index, OTHERS) & 1:
             allowed[id_] = -np.inf

@@ -22,6 +22,7 @@ class Rules(NamedTuple):
     top_k: Tensor
     window: Tensor
     max_repeats: Tensor
+    scale: Tensor  # of logits: 1 / temperature
 
     @classmethod
     def of(cls, rows: Sequence[Sampling]) -> Rules:
@@ -30,6 +31,7 @@ class Rules(NamedTuple):
             torch.tensor([row.top_k for row in rows]),
             torch.tensor([row.window for row in rows]),
             torch.tensor([row.max_repeats for row in rows], dtype=torch.float64),
+            torch.tensor([1 / row.temperature for row in rows], dtype=torch.float64),
         )
 
 
@@ -76,7 +78,8 @@ def sample(
     logits [B, V]; history [B, >= window] generated ids, newest last, -1 = none; u1, u2 [B]
     uniforms; forbidden [B, V] or [V] bool: ids that must not be drawn; `max_top_k` as of `nucleus`.
     """
-    logits = logits.masked_fill(forbidden, float("-inf"))
+    scale = rules.scale[:, None].to(logits.dtype)
+    logits = (logits * scale).masked_fill(forbidden, float("-inf"))
     likely = nucleus(logits.softmax(-1), rules, max_top_k)
     inside = torch.arange(likely.ids.shape[-1], device=logits.device) < likely.size[:, None]
     pick = _inverse_cdf(likely.probs * inside, u1)

@@ -142,8 +142,8 @@ class TritonLM:
         if own := request.sampling or self._sampling:
             inputs["runtime_top_k"] = np.array([own.top_k], np.int32)
             inputs["runtime_top_p"] = np.array([own.top_p], np.float32)
+            inputs["temperature"] = np.array([own.temperature], np.float32)
         if sampling := self._sampling:  # our model knows its own end, and draws without these
-            inputs["temperature"] = np.array([sampling.temperature], np.float32)
             inputs["repetition_penalty"] = np.array([sampling.repetition_penalty], np.float32)
             inputs["end_id"] = inputs["pad_id"] = np.array([self._vocabulary.end], np.int32)
             # as later versions of the backend call them

@@ -19,7 +19,7 @@ from cosyserve.backends.llm_server import LLMServer
 from cosyserve.backends.protocols import LMBackend
 from cosyserve.checkpoints.model import Model
 from cosyserve.choices import LLMSampling, PromptForm
-from cosyserve.contracts import AudioChunk, Floats
+from cosyserve.contracts import AudioChunk, Floats, Sampling
 from cosyserve.engine.split.lm_backends import open_llm_server
 from cosyserve.engine.split.pipeline import SplitEngine
 from cosyserve.engine.split.silences import short_silences
@@ -46,10 +46,11 @@ class TritonPythonModel(AsyncTritonModel):
         token2wav = TritonToken2Wav(
             self.settings["token2wav"], lookahead, cache_bytes, vocabulary_of(model.config.family)
         )
-        lm = self._lm(model)
+        lm, self.sampling = self._lm(model)
         self.engine = SplitEngine(model, lm, token2wav, NumberProcess())
 
-    def _lm(self, model: Model) -> LMBackend:
+    def _lm(self, model: Model) -> tuple[LMBackend, Sampling]:
+        """The LM, and how it draws unless it is told otherwise."""
         settings = self.settings
         sampling = LLMSampling(
             temperature=float(settings["llm_temperature"]),
@@ -63,9 +64,10 @@ class TritonPythonModel(AsyncTritonModel):
             address = os.environ.get(GRPC, settings["grpc"]) if here else settings["grpc"]
             vocabulary = vocabulary_of(model.config.family).lm
             if ours:
-                return TritonLM(address, None, vocabulary)
+                return TritonLM(address, None, vocabulary), model.config.sampling
             sizes, _ = model.need_text_side()
-            return short_silences(TritonLM(address, sampling, vocabulary), sizes.silent)
+            lm = short_silences(TritonLM(address, sampling, vocabulary), sizes.silent)
+            return lm, sampling.per_request()
         key_file = settings["llm_key_file"]
         server = LLMServer(
             settings["llm_url"],
@@ -77,7 +79,7 @@ class TritonPythonModel(AsyncTritonModel):
             first_seconds=float(settings["llm_first_seconds"]),
             between_seconds=float(settings["llm_between_seconds"]),
         )
-        return open_llm_server(server, model)
+        return open_llm_server(server, model), sampling.per_request()
 
     async def answers(self, request: Request) -> AsyncGenerator[Outputs, None]:
         request.need("target_text")
@@ -85,7 +87,8 @@ class TritonPythonModel(AsyncTritonModel):
         if len(text) > limit:
             raise InputError(f"target_text has {len(text)} characters, at most {limit} are taken")
         voice = await self.voice_input.read(request)
-        speech = speech_request(text, voice, request.text("options"), stream=self.decoupled)
+        options = request.text("options")
+        speech = speech_request(text, voice, options, stream=self.decoupled, own=self.sampling)
         async with aclosing(self.engine.open(speech)) as chunks:
             if self.decoupled:
                 async for chunk in chunks:

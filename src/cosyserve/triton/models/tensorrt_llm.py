@@ -1,9 +1,8 @@
 """The speech LM behind the tensors of Triton's TensorRT-LLM backend.
 
-Sampling is nucleus and repetition-aware: a temperature and a penalty, which the original's clients
-send, are taken and change nothing, and beams are refused. A request with the
-parameter `pause_id` may pause after its first chunk, until the parameter `resume` of another
-request has that id.
+Sampling is nucleus and repetition-aware: a penalty, which the original's clients send, is taken and
+changes nothing, and beams are refused. A request with the parameter `pause_id` may pause after its
+first chunk, until the parameter `resume` of another request has that id.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from cosyserve.triton.models.loading import load_parts
 from cosyserve.triton.vocabulary import vocabulary_of
 
 MAX_PAUSE_SECONDS = 1.0
-IGNORED = ("temperature", "repetition_penalty")
 REFUSED = ("beam_width", "len_penalty")  # unless they are 1, which means: off
 
 log = logging.getLogger(__name__)
@@ -82,12 +80,11 @@ def _lm_request(request: Request, defaults: Sampling, vocabulary: Vocabulary) ->
     for name in REFUSED:
         if request.get_float(name, 1.0) != 1.0:
             raise InputError(f"{name} must be 1 or left out: the speech LM samples without it")
-    for name in IGNORED:
-        value = request.get_float(name, 1.0)
-        if not 0 < value < math.inf:
-            raise InputError(f"{name} must be more than 0, got {value:g}")
-        if value != 1.0:
-            _warn_once(name)
+    penalty = request.get_float("repetition_penalty", 1.0)
+    if not 0 < penalty < math.inf:
+        raise InputError(f"repetition_penalty must be more than 0, got {penalty:g}")
+    if penalty != 1.0:
+        _warn_once()
     ids = request.need("input_ids").reshape(-1)
     length = request.get_int("input_lengths", ids.size)
     text, speech = vocabulary.parse(ids[:length].tolist())
@@ -100,8 +97,10 @@ def _lm_request(request: Request, defaults: Sampling, vocabulary: Vocabulary) ->
         seed=request.get_int("random_seed", 0),
         sampling=replace(
             defaults,
-            top_p=round(request.get_float("runtime_top_p", defaults.top_p), 6),  # 0.8: no float32
+            # Rounded: 0.8 is no float32.
+            top_p=round(request.get_float("runtime_top_p", defaults.top_p), 6),
             top_k=request.get_int("runtime_top_k", defaults.top_k),
+            temperature=round(request.get_float("temperature", defaults.temperature), 6),
         ),
         first_chunk=int(request.parameters.get("first_chunk", 1)) if streaming else NEVER,
         chunk=int(request.parameters.get("chunk", 1)),
@@ -110,8 +109,8 @@ def _lm_request(request: Request, defaults: Sampling, vocabulary: Vocabulary) ->
 
 
 @cache
-def _warn_once(name: str) -> None:
-    log.warning("%s changes nothing: the speech LM draws repetition-aware", name)
+def _warn_once() -> None:
+    log.warning("repetition_penalty changes nothing: the speech LM draws repetition-aware")
 
 
 def _outputs(drawn: Sequence[int], log_probs: Sequence[float], total: float) -> Outputs:

@@ -18,7 +18,16 @@ from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.compute.graphs.device_queue import CapturedGraphs, DeviceQueue
 from cosyserve.engine.compute.limits import SEED_MASK
 from cosyserve.models.fused import fused_lm
-from cosyserve.models.lm.draw import ACTIVE, FLOATS, INTS, LENGTH, TOKEN, draw, forbidden_bits
+from cosyserve.models.lm.draw import (
+    ACTIVE,
+    FLOATS,
+    INTS,
+    LENGTH,
+    TOKEN,
+    draw,
+    float_rules,
+    forbidden_bits,
+)
 from cosyserve.models.lm.host import host_lm
 from cosyserve.models.lm.lm import KVCache, SpeechLM
 
@@ -93,7 +102,7 @@ class LMGraphs:
         )
         line = (*numbers, rules.top_k, rules.window, forbidden, *history)
         self.queue.write(self._ints[slot], line)
-        self.queue.write(self._floats[slot], (rules.top_p, rules.max_repeats))
+        self.queue.write(self._floats[slot], float_rules(rules))
 
     def move(self, source: int, target: int, length: int) -> None:
         """Gives a row another slot."""

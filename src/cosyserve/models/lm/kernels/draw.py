@@ -30,6 +30,7 @@ HISTORY = tl.constexpr(reference.HISTORY)
 INTS = tl.constexpr(reference.INTS)
 TOP_P = tl.constexpr(reference.TOP_P)
 MAX_REPEATS = tl.constexpr(reference.MAX_REPEATS)
+SCALE = tl.constexpr(reference.SCALE)
 FLOATS = tl.constexpr(reference.FLOATS)
 OTHERS = tl.constexpr(reference.OTHERS)
 WARPS = 16
@@ -95,6 +96,7 @@ def _draw(
     line = ints + slot * INTS
     step = tl.load(line + STEP)
     seed = tl.load(line + SEED)
+    scale = tl.load(floats + slot * FLOATS + SCALE).to(tl.float32)
     ids = tl.arange(0, block)
     there = ids < classes
     x = tl.load(logits + row * classes + ids, mask=there, other=float("-inf"))
@@ -107,7 +109,8 @@ def _draw(
     place_of_bit = tl.minimum(tl.maximum(special, 0), OTHERS).to(tl.int64)
     bit = (tl.load(line + FORBIDDEN) >> place_of_bit) & 1
     early = step < tl.load(line + MIN_TOKENS)
-    x = tl.where((special >= 0) & ((bit != 0) | early), float("-inf"), x)
+    forbidden = (special >= 0) & ((bit != 0) | early)
+    x = tl.where(there & (forbidden == 0), x * scale, float("-inf"))
 
     # Non-negative floats order like their bits; of equals, the lower id goes first.
     weight = tl.exp(x - tl.max(x, 0))

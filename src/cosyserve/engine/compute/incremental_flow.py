@@ -15,7 +15,6 @@ from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.models.config import FlowConfig, UNetConfig
-from cosyserve.models.flow.cfm import solve
 from cosyserve.models.flow.encoder import UpsamplingConformer
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
 from cosyserve.models.flow.masks import chunk_bias
@@ -82,16 +81,16 @@ class IncrementalFlow:
         self, tokens: Tensor, prompt: FlowPrompt, past: FlowPast | None, *, last: bool
     ) -> tuple[Tensor, FlowPast]:
         """The next tokens [n] of a row, with look-ahead -> [mel, frames], and what is kept."""
-        flow, config = self.flow, self.flow.config
+        flow, chunk = self.flow, self.flow.config.encoder.chunk
         encoder, estimator = flow.encoder, flow.estimator
         assert isinstance(encoder, UpsamplingConformer)
         assert isinstance(estimator, UNet)
-        begin, chunk = past.tokens if past else 0, config.encoder.chunk
+        begin = past.tokens if past else 0
         embedded = flow.input_embedding(tokens[None])
         x, kept = encoder.extend(embedded, past.encoder if past else None, last, chunk)
         mu = flow.encoder_proj(x).transpose(1, 2)
         first, frames = FRAMES_PER_TOKEN * begin, mu.shape[2]
-        flow.check_frames(first + frames)
+        noise = flow.noise(first, frames, mu.device)[None]
         given = prompt.mel[first : first + frames].T
         condition = torch.zeros_like(mu)
         condition[0, :, : given.shape[1]] = given
@@ -106,13 +105,5 @@ class IncrementalFlow:
             steps.append(back.kept)
             return v
 
-        mel = solve(
-            velocity,
-            flow.noise(first, frames, mu.device)[None],
-            mu,
-            flow.speaker(prompt.speaker[None]),
-            condition,
-            steps=config.steps,
-            guidance=config.guidance,
-        )
+        mel = flow.solve(velocity, noise, mu, flow.speaker(prompt.speaker[None]), condition)
         return mel[0], FlowPast(begin + frames // FRAMES_PER_TOKEN, kept, tuple(steps))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
+from cosyserve.engine.compute.limits import MAX_PREFIX_TOKENS
 from cosyserve.models.config import FlowConfig, UNetConfig
 from cosyserve.models.flow.encoder import UpsamplingConformer
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
@@ -22,7 +23,6 @@ from cosyserve.models.flow.unet import FlowPast, LookBack, UNet
 
 MAX_FRAME_BYTES = 64 << 10  # of what is kept: then a minute of speech is below 200 MB
 MAX_VOICES = 16  # whose prompts are kept
-MAX_PROMPT_TOKENS = 150  # of each
 
 
 def incremental_flow(flow: Flow) -> IncrementalFlow | None:
@@ -66,7 +66,7 @@ class IncrementalFlow:
     def _prompt(self, prompt: FlowPrompt) -> FlowPast | None:
         """Of the prompt's chunks that do not depend on what is said."""
         chunk, ahead = self.flow.config.encoder.chunk, self.flow.lookahead
-        whole = min(len(prompt.tokens) - ahead, MAX_PROMPT_TOKENS) // chunk * chunk
+        whole = min(len(prompt.tokens) - ahead, MAX_PREFIX_TOKENS) // chunk * chunk
         if whole <= 0 or not prompt.key:
             return None
         past = self._voices.pop(prompt.key, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import replace
 
 import pytest
 import torch
@@ -13,29 +12,16 @@ pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings 
 
 from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
 from cosyserve.engine.compute.graphs.vocoder import VocoderGraphs
-from cosyserve.models.config import VocoderConfig
 from cosyserve.models.fused import fused_hift
 from cosyserve.models.vocoder import stream
 from cosyserve.models.vocoder.fused import FusedHiFT
 from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.models.vocoder.kernels.convolution import Activation, Ends, Taps, convolve
 from cosyserve.models.vocoder.layers import Snake
+from tests.models.vocoder.small import CONFIG, small_hift
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-CONFIG = VocoderConfig(
-    mel=12,
-    base=32,
-    f0_channels=16,
-    harmonics=2,
-    upsample_rates=(2, 3),
-    upsample_kernels=(4, 5),
-    kernels=(3, 5),
-    dilations=((1, 2), (1, 3)),
-    source_kernels=(3, 5),
-    source_dilations=((1,), (2,)),
-)
 
 
 @pytest.fixture(autouse=True)
@@ -46,17 +32,7 @@ def exact_reference() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=["sees both sides", "causal"])
 def vocoder(request: pytest.FixtureRequest) -> HiFT:
-    torch.manual_seed(0)
-    vocoder = (
-        HiFT(replace(CONFIG, causal=request.param == "causal"))
-        .eval()
-        .requires_grad_(False)
-        .to(DEVICE)
-    )
-    for parameter in vocoder.parameters():
-        if parameter.ndim == 1:
-            torch.nn.init.uniform_(parameter, 0.2, 0.8)
-    return vocoder
+    return small_hift(causal=request.param == "causal").to(DEVICE)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float16, 2e-2)])

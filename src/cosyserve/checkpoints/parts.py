@@ -140,8 +140,8 @@ _blanks: dict[tuple[Callable[[Any], Any], Any], Any] = {}
 
 
 def blank(module: Callable[[Any], M], config: Any) -> M:
-    """The module without its weights, to be looked at: it is kept for the next `build`, for to make
-    one can take longer than to read its file."""
+    """The module without its weights, to be looked at. It is kept for the next `build`: making one
+    can take longer than reading its file."""
     found: M | None = _blanks.get((module, config))
     if found is None:
         with meta_device():

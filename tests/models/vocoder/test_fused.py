@@ -74,8 +74,9 @@ def test_an_excitation_is_that_of_the_plain_module(vocoder: HiFT) -> None:
 def test_streams_speak_through_the_kernels(vocoder: HiFT) -> None:
     states = [stream.begin(vocoder, seed) for seed in range(2)]
     mels = [torch.randn(CONFIG.mel, frames, device=DEVICE) for frames in (10, 9)]
+    kernels = FusedHiFT(vocoder, torch.float32)
     steps = VocoderGraphs(vocoder, DeviceQueue(torch.device(DEVICE), static=True), (2,), 64)
-    steps._fused = FusedHiFT(vocoder, torch.float32)
+    steps._fused = kernels
     with steps.queue.use():
         actual = steps.advance(states, mels, [False, True])
     steps.queue.wait()

@@ -67,9 +67,8 @@ def plain_flow_of(config: FlowConfig) -> Flow:
 
 def packed_flow_of(flow: Flow, slots: int = 0) -> PackedFlow:
     """Also in float32, which `PackedFlow.of` leaves to the plain flow; `slots` for prefixes. Its
-    queue waits for what there is by now, so prompts are made before."""
+    queue waits for what there is when it is made: weights, and the prompts of a test."""
     times = [time for time, _ in schedule(flow.config.steps)]
-    queue = DeviceQueue(DEVICE, static=True)
     estimator: FusedUNet | FusedRotaryDiT | FusedDiT
     encoder: FusedEncoder | FusedLookahead
     if isinstance(flow.estimator, UNet):
@@ -84,6 +83,7 @@ def packed_flow_of(flow: Flow, slots: int = 0) -> PackedFlow:
         estimator = FusedRotaryDiT(flow.estimator, times, 128)
         encoder = FusedLookahead(flow.encoder)
     prefixes = PrefixCache(flow, estimator.pasts(MAX_FRAMES), slots) if slots else None
+    queue = DeviceQueue(DEVICE, static=True)
     return PackedFlow(flow, queue, 4, encoder, estimator, prefixes)
 
 

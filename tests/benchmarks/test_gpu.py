@@ -1,4 +1,5 @@
-"""The GPU's benchmark with small networks: every figure is found, and none takes others along."""
+"""The GPU's benchmark with small networks, on a CPU: every figure is found, and none takes others
+along."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu.bench import Bench
@@ -34,6 +36,11 @@ PROMISED = [
     "mel_rel_error",
     "nan_in_1000",
 ]
+
+
+@pytest.fixture(autouse=True)
+def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
 def test_every_figure_of_a_cpu_is_found() -> None:

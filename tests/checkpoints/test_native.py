@@ -4,6 +4,8 @@ import errno
 import multiprocessing
 import os
 import shutil
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,16 @@ from tokenizers import Tokenizer, models
 from cosyserve.checkpoints import native, published
 from cosyserve.checkpoints.load import load_folder
 from cosyserve.checkpoints.model import assemble
-from cosyserve.checkpoints.parts import MODULES, Parts, shapes
+from cosyserve.checkpoints.parts import MODULES, Parts, blank, shapes
 from cosyserve.checkpoints.testmodel import random_parts
 from cosyserve.errors import CheckpointError
 from cosyserve.models.config import LMConfig, ModelConfig
+from cosyserve.models.encoders.campplus import CamPlus
+from cosyserve.models.encoders.s3 import S3Tokenizer
+from cosyserve.models.flow.flow import Flow
 from cosyserve.models.int8 import packed
 from cosyserve.models.lm.lm import SpeechLM
+from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.text import TextTokenizer
 from tests.checkpoints.memory import PEAK_RESET, peak_of
 from tests.text.test_pronouncer import random_pronouncer
@@ -186,12 +192,33 @@ def test_two_processes_load_one_folder(whole: Path) -> None:
         assert pool.map(checksum, [whole] * 2) == [checksum(whole)] * 2
 
 
+def test_a_load_makes_every_module_once_and_for_itself(
+    whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_folder(whole)  # takes whatever module a look into a file has left
+    made: Counter[str] = Counter()
+
+    def count(kind: type, init: Callable[..., None]) -> None:
+        def counted(self: object, *sizes: object) -> None:
+            made[kind.__name__] += 1
+            init(self, *sizes)
+
+        monkeypatch.setattr(kind, "__init__", counted)
+
+    for kind in (SpeechLM, Flow, HiFT, S3Tokenizer, CamPlus):
+        count(kind, kind.__init__)
+    one, other = load_folder(whole), load_folder(whole)
+    assert made == {"SpeechLM": 2, "Flow": 2, "HiFT": 2, "S3Tokenizer": 2, "CamPlus": 2}
+    for first, second in zip(one.token2wavs[0], other.token2wavs[0], strict=True):
+        assert first is not second
+
+
 @pytest.mark.skipif(not PEAK_RESET.exists(), reason="needs Linux's /proc")
 def test_loading_takes_hardly_more_memory_than_the_weights(
     parts: Parts, whole: Path, tmp_path: Path
 ) -> None:
     lm = LMConfig(256, 512, 2, 4, 2, text_vocab=190_000)
-    state = {key: torch.full(shape, 0.5) for key, shape in shapes(SpeechLM, lm).items()}
+    state = {key: torch.full(shape, 0.5) for key, shape in shapes(blank(SpeechLM, lm)).items()}
     native.write(
         Parts(ModelConfig(lm=lm), {"lm": state}, tokenizer=parts.tokenizer), tmp_path / "model"
     )

@@ -127,6 +127,14 @@ TEXT = st.lists(
 
 
 @settings(deadline=None)
+@given(TEXT)
+def test_ids_tell_whether_there_is_a_sound(
+    reader: Pronouncer, tokenizer: TextTokenizer, text: str
+) -> None:
+    assert tokenizer.speaks(tokenizer.encode(text)) == bool(set(reader(text)) - set(",.!?;: "))
+
+
+@settings(deadline=None)
 @given(TEXT, st.integers(0, 9))
 def test_pieces_give_the_ids_of_the_whole(tokenizer: TextTokenizer, text: str, seed: int) -> None:
     pieces, draw, ids, at = PieceTokenizer(tokenizer), random.Random(seed), [], 0

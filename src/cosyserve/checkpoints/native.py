@@ -22,6 +22,7 @@ from cosyserve.checkpoints.parts import (
     SPEAKERS,
     Parts,
     State,
+    blank,
     check,
     check_finite,
     shapes,
@@ -66,7 +67,7 @@ def read(folder: Path, only: Collection[str] = tuple(MODULES)) -> Parts:
         stored = read_tensors(file)
         states[name] = unpacked(str(file), stored)
         with as_checkpoint_error(str(config_file)):
-            expected = shapes(module, sizes)
+            expected = shapes(blank(module, sizes))
         check(str(file), states[name], expected)
         check_finite(str(file), stored)  # eight bits are
     tokenizer = None

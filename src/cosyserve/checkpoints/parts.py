@@ -136,17 +136,32 @@ def meta_device() -> Iterator[None]:
         yield
 
 
-def shapes(module: Callable[[Any], nn.Module], config: Any) -> Shapes:
-    """Keys and shapes of a module's state, without its weights."""
-    with meta_device():
-        return {key: tuple(value.shape) for key, value in module(config).state_dict().items()}
+_blanks: dict[tuple[Callable[[Any], Any], Any], Any] = {}
+
+
+def blank(module: Callable[[Any], M], config: Any) -> M:
+    """The module without its weights, to be looked at. It is kept for the next `build`: making one
+    can take longer than reading its file."""
+    found: M | None = _blanks.get((module, config))
+    if found is None:
+        with meta_device():
+            made = module(config)
+        found = _blanks.setdefault((module, config), made)
+    return found
+
+
+def shapes(module: nn.Module) -> Shapes:
+    """Keys and shapes of a module's state."""
+    return {key: tuple(value.shape) for key, value in module.state_dict().items()}
 
 
 def build(module: Callable[[Any], M], config: Any, state: State, origin: str) -> M:
     """A module that holds exactly these tensors; a mismatch names origin and key."""
-    with as_checkpoint_error(origin), meta_device():
-        built = module(config)
-    check(origin, state, {key: tuple(value.shape) for key, value in built.state_dict().items()})
+    built: M | None = _blanks.pop((module, config), None)
+    if built is None:
+        with as_checkpoint_error(origin), meta_device():
+            built = module(config)
+    check(origin, state, shapes(built))
     built.load_state_dict(state, assign=True)
     built.requires_grad_(False)
     return built.eval()

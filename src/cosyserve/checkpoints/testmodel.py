@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from cosyserve.checkpoints.parts import MODULES, Parts, meta_device
+from cosyserve.checkpoints.parts import MODULES, Parts, blank
 from cosyserve.models.config import (
     CamPlusConfig,
     EncoderConfig,
@@ -46,8 +46,7 @@ def random_parts(config: ModelConfig | None = None) -> Parts:
     generator = torch.Generator().manual_seed(0)
     states = {}
     for name, module in MODULES.items():
-        with meta_device():
-            shapes = module(getattr(config, name)).state_dict()
+        shapes = blank(module, getattr(config, name)).state_dict()
         states[name] = {
             key: _weight(key, value, generator) for key, value in sorted(shapes.items())
         }

@@ -89,7 +89,7 @@ def test_the_captured_engine_speaks_as_the_plain_one_and_as_a_cpu(
 ) -> None:
     """The vocoder's kernels round their products, and its phase is a sum of what comes of them."""
     if not kernels:
-        monkeypatch.setattr(vocoder, "fused", lambda _: None)
+        monkeypatch.setattr(vocoder, "fused_hift", lambda _: None)
     texts = ["Hello there.", "How are you today, my friend?", "So."]
     model = assemble(random_parts(), "cuda")
     captured, plain = (spoken(model, texts, captured=yes) for yes in (True, False))

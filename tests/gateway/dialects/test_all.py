@@ -12,15 +12,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.errors import OverloadError
 from cosyserve.settings import Settings
-from tests.gateway.dialects.twins import (
-    STOPPABLE,
-    TWINS,
-    DashScope,
-    Deepgram,
-    ElevenLabs,
-    Twin,
-    dialed,
-)
+from tests.gateway.dialects.twin import Twin, dialed
+from tests.gateway.dialects.twins import STOPPABLE, TWINS, DashScope, Deepgram, ElevenLabs
 from tests.gateway.serving import Running, serving
 from tests.gateway.talking import close_code
 from tests.gateway.test_status import samples

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.gateway.dialects.twins import TWINS, Twin, dialed
+from tests.gateway.dialects.twin import Twin, dialed
+from tests.gateway.dialects.twins import TWINS
 from tests.gateway.serving import Running
 from tests.waiting import wait_until
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from cosyserve.audio import AudioFormat, encode
-from tests.gateway.dialects.twins import Cartesia, dialed
+from tests.gateway.dialects.twin import dialed
+from tests.gateway.dialects.twins import Cartesia
 from tests.gateway.serving import Running
 
 

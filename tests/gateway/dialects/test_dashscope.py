@@ -8,7 +8,8 @@ import pytest
 
 from cosyserve.audio import AudioFormat, decode, encode
 from cosyserve.contracts import Mode
-from tests.gateway.dialects.twins import DashScope, Event, dialed
+from tests.gateway.dialects.twin import Event, dialed
+from tests.gateway.dialects.twins import DashScope
 from tests.gateway.serving import Running
 
 

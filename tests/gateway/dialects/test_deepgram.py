@@ -6,7 +6,8 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from cosyserve.audio import AudioFormat, encode
-from tests.gateway.dialects.twins import Deepgram, dialed
+from tests.gateway.dialects.twin import dialed
+from tests.gateway.dialects.twins import Deepgram
 from tests.gateway.serving import Running
 from tests.gateway.talking import close_code
 

@@ -6,7 +6,8 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from cosyserve.audio import AudioFormat, decode, encode
-from tests.gateway.dialects.twins import ElevenLabs, dialed
+from tests.gateway.dialects.twin import dialed
+from tests.gateway.dialects.twins import ElevenLabs
 from tests.gateway.serving import Running
 from tests.gateway.talking import close_code
 

@@ -8,7 +8,8 @@ import pytest
 
 from cosyserve.audio import AudioFormat, decode, encode
 from cosyserve.errors import WorkerError
-from tests.gateway.dialects.twins import Omni, dialed
+from tests.gateway.dialects.twin import dialed
+from tests.gateway.dialects.twins import Omni
 from tests.gateway.serving import Running
 from tests.gateway.talking import close_code, talking
 

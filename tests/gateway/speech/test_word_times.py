@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.dialects.twins import Cartesia, ElevenLabs, dialed
+from tests.gateway.dialects.twin import dialed
+from tests.gateway.dialects.twins import Cartesia, ElevenLabs
 from tests.gateway.serving import Running
 from tests.gateway.talking import talking
 

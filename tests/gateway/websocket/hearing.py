@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 
-from tests.gateway.dialects.twins import Heard, Websocket
+from tests.gateway.dialects.twin import Heard
+from tests.gateway.dialects.twins import Websocket
 from tests.gateway.talking import Event, Talk
 
 OVER = ("done", "error")

@@ -9,7 +9,8 @@ import pytest
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.gateway.connection.streams import MAX_STREAMS
 from cosyserve.settings import Settings
-from tests.gateway.dialects.twins import Websocket, dialed
+from tests.gateway.dialects.twin import dialed
+from tests.gateway.dialects.twins import Websocket
 from tests.gateway.serving import Running, serving
 from tests.gateway.talking import talking
 from tests.gateway.websocket.hearing import hear_all, hear_until, hear_until_silence, names

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import chain
 
-from tests.gateway.dialects.twins import Websocket, dialed
+from tests.gateway.dialects.twin import dialed
+from tests.gateway.dialects.twins import Websocket
 from tests.gateway.serving import Running
 from tests.gateway.talking import talking
 from tests.gateway.websocket.hearing import hear_all_of, hear_until

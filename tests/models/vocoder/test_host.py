@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from cosyserve.models.config import VocoderConfig
 from cosyserve.models.vocoder import stream
 from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.models.vocoder.host import HostHiFT, host_hift
 from cosyserve.models.vocoder.layers import Snake
-
-CONFIG = VocoderConfig(
-    mel=12,
-    base=32,
-    f0_channels=16,
-    harmonics=2,
-    upsample_rates=(2, 3),
-    upsample_kernels=(4, 5),
-    kernels=(3, 5),
-    dilations=((1, 2), (1, 3)),
-    source_kernels=(3, 5),
-    source_dilations=((1,), (2,)),
-)
+from tests.models.vocoder.small import CONFIG, small_hift
 
 
 @pytest.fixture(scope="module", params=["sees both sides", "causal"])
 def vocoder(request: pytest.FixtureRequest) -> HiFT:
-    torch.manual_seed(0)
-    vocoder = HiFT(replace(CONFIG, causal=request.param == "causal")).eval().requires_grad_(False)
-    for parameter in vocoder.parameters():
-        if parameter.ndim == 1:
-            torch.nn.init.uniform_(parameter, 0.2, 0.8)
+    vocoder = small_hift(causal=request.param == "causal")
     snakes = [part for part in vocoder.modules() if isinstance(part, Snake)]
     for snake in snakes:
         snake.alpha[::3] *= -1

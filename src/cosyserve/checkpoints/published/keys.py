@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from cosyserve.checkpoints.parts import Shapes, State, meta_device, shapes
+from cosyserve.checkpoints.parts import Shapes, State, blank, shapes
 from cosyserve.errors import CheckpointError
 from cosyserve.models.config import (
     FlowConfig,
@@ -182,7 +182,8 @@ def published_vllm_lm(config: LMConfig, state: Mapping[str, Tensor]) -> State:
 
 def flow_shapes(config: FlowConfig) -> Shapes:
     """flow.pt."""
-    published = {_published_flow_key(config, key): v for key, v in shapes(Flow, config).items()}
+    ours = shapes(blank(Flow, config))
+    published = {_published_flow_key(config, key): shape for key, shape in ours.items()}
     if isinstance(config.estimator, RotaryDiTConfig):
         published[ROTARY] = (config.estimator.head_dim // 2,)
     return published
@@ -194,7 +195,7 @@ def flow_state(config: FlowConfig, state: Mapping[str, Tensor]) -> State:
         ours = rotary_frequencies(config.estimator.head_dim, state[ROTARY].device)
         if not torch.allclose(state[ROTARY].float(), ours, rtol=1e-2):
             raise CheckpointError(f"'{ROTARY}' are not those of CosyVoice3")
-    return {key: state[_published_flow_key(config, key)] for key in shapes(Flow, config)}
+    return {key: state[_published_flow_key(config, key)] for key in shapes(blank(Flow, config))}
 
 
 def _published_flow_key(config: FlowConfig, key: str) -> str:
@@ -213,12 +214,11 @@ def without_prefix(state: State) -> State:
 
 def vocoder_shapes(config: VocoderConfig) -> Shapes:
     """hift.pt: each weight-normed convolution has a length and a direction for its weight."""
-    with meta_device():
-        module = HiFT(config)
+    module = blank(HiFT, config)
     normed = _weight_normed(module)
     published: Shapes = {}
-    for key, value in module.state_dict().items():
-        shape, (name, _, last) = tuple(value.shape), key.rpartition(".")
+    for key, shape in shapes(module).items():
+        name, _, last = key.rpartition(".")
         if name in normed and last == "weight":
             published[f"{name}.{NORM_G}"] = (shape[0], 1, 1)
             published[f"{name}.{NORM_V}"] = shape

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
+from cosyserve.engine.compute.limits import MAX_PREFIX_TOKENS
 from cosyserve.models.config import FlowConfig, UNetConfig
-from cosyserve.models.flow.cfm import solve
 from cosyserve.models.flow.encoder import UpsamplingConformer
 from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
 from cosyserve.models.flow.masks import chunk_bias
@@ -23,7 +23,6 @@ from cosyserve.models.flow.unet import FlowPast, LookBack, UNet
 
 MAX_FRAME_BYTES = 64 << 10  # of what is kept: then a minute of speech is below 200 MB
 MAX_VOICES = 16  # whose prompts are kept
-MAX_PROMPT_TOKENS = 150  # of each
 
 
 def incremental_flow(flow: Flow) -> IncrementalFlow | None:
@@ -67,7 +66,7 @@ class IncrementalFlow:
     def _prompt(self, prompt: FlowPrompt) -> FlowPast | None:
         """Of the prompt's chunks that do not depend on what is said."""
         chunk, ahead = self.flow.config.encoder.chunk, self.flow.lookahead
-        whole = min(len(prompt.tokens) - ahead, MAX_PROMPT_TOKENS) // chunk * chunk
+        whole = min(len(prompt.tokens) - ahead, MAX_PREFIX_TOKENS) // chunk * chunk
         if whole <= 0 or not prompt.key:
             return None
         past = self._voices.pop(prompt.key, None)
@@ -82,16 +81,16 @@ class IncrementalFlow:
         self, tokens: Tensor, prompt: FlowPrompt, past: FlowPast | None, *, last: bool
     ) -> tuple[Tensor, FlowPast]:
         """The next tokens [n] of a row, with look-ahead -> [mel, frames], and what is kept."""
-        flow, config = self.flow, self.flow.config
+        flow, chunk = self.flow, self.flow.config.encoder.chunk
         encoder, estimator = flow.encoder, flow.estimator
         assert isinstance(encoder, UpsamplingConformer)
         assert isinstance(estimator, UNet)
-        begin, chunk = past.tokens if past else 0, config.encoder.chunk
+        begin = past.tokens if past else 0
         embedded = flow.input_embedding(tokens[None])
         x, kept = encoder.extend(embedded, past.encoder if past else None, last, chunk)
         mu = flow.encoder_proj(x).transpose(1, 2)
         first, frames = FRAMES_PER_TOKEN * begin, mu.shape[2]
-        flow.check_frames(first + frames)
+        noise = flow.noise(first, frames, mu.device)[None]
         given = prompt.mel[first : first + frames].T
         condition = torch.zeros_like(mu)
         condition[0, :, : given.shape[1]] = given
@@ -106,13 +105,5 @@ class IncrementalFlow:
             steps.append(back.kept)
             return v
 
-        mel = solve(
-            velocity,
-            flow.noise(first, frames, mu.device)[None],
-            mu,
-            flow.speaker(prompt.speaker[None]),
-            condition,
-            steps=config.steps,
-            guidance=config.guidance,
-        )
+        mel = flow.solve(velocity, noise, mu, flow.speaker(prompt.speaker[None]), condition)
         return mel[0], FlowPast(begin + frames // FRAMES_PER_TOKEN, kept, tuple(steps))

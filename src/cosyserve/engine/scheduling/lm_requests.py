@@ -64,10 +64,10 @@ def lm_tasks(
     )
     silent = spoken = False
     for number, part in enumerate(parts):
-        if not tokenizer.speaks(part):
+        ids = encode(tokenizer, part, config.lm.text_vocab)
+        if not tokenizer.speaks(ids):
             silent = True
             continue
-        ids = encode(tokenizer, part, config.lm.text_vocab)
         left = MAX_POSITIONS - len(lead) - len(ids) - len(speech) - 2  # start and task
         min_tokens, limit = _lengths(config.lm, len(ids), min(max_tokens, left))
         lm_request = LMRequest(

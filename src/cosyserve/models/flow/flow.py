@@ -139,7 +139,7 @@ class Flow(nn.Module):
 
         noise = self.noise(0, mu.shape[2], mu.device) if noise is None else noise
         speaker, prompt = self.speaker(batch.speaker), batch.prompt.to(mu.dtype)
-        return self._solve(velocity, noise.expand_as(mu), mu, speaker, prompt)
+        return self.solve(velocity, noise.expand_as(mu), mu, speaker, prompt)
 
     def attention_bias(self, batch: FlowBatch, streaming: bool) -> Tensor | None:
         """Which frame the estimator lets see which; rows are doubled for guidance."""
@@ -199,7 +199,7 @@ class Flow(nn.Module):
             for row, last in zip(rows, final, strict=True)
         )
         size, ragged = max(encoded), min(encoded) < max(encoded)
-        self.check_frames(FRAMES_PER_TOKEN * size)
+        self._check_frames(FRAMES_PER_TOKEN * size)
         speaker = torch.stack([p.speaker for p in prompts])
         prompt = speaker.new_zeros(len(rows), self.config.mel, FRAMES_PER_TOKEN * size)
         for row, p in zip(prompt, prompts, strict=True):
@@ -279,7 +279,7 @@ class Flow(nn.Module):
             return v
 
         noise = self.noise(at, frames, mu.device) if noise is None else noise
-        mel = self._solve(velocity, noise[None], mu, self.speaker(speaker[None]), condition)
+        mel = self.solve(velocity, noise[None], mu, self.speaker(speaker[None]), condition)
         return mel[0], FlowCache(encoder, tuple(steps), at + frames)
 
     def forget(self, cache: FlowCache, prompt_frames: int) -> FlowCache:
@@ -295,9 +295,10 @@ class Flow(nn.Module):
 
         return replace(cache, steps=tuple(cut(step) for step in cache.steps))
 
-    def _solve(
+    def solve(
         self, velocity: Velocity, noise: Tensor, mu: Tensor, speaker: Tensor, prompt: Tensor
     ) -> Tensor:
+        """As `cfm.solve`, with the steps and the guidance of this flow."""
         return solve(
             velocity,
             noise,
@@ -310,11 +311,11 @@ class Flow(nn.Module):
 
     def noise(self, start: int, frames: int, device: torch.device) -> Tensor:
         """What absolute frames begin with: [mel, frames]."""
-        self.check_frames(start + frames)
+        self._check_frames(start + frames)
         noise = fixed_noise(self.config.mel, self.config.max_frames, device)
         return noise[:, start : start + frames]
 
-    def check_frames(self, frames: int) -> None:
+    def _check_frames(self, frames: int) -> None:
         if frames > self.config.max_frames:
             raise InputError(
                 f"prompt and speech are {frames / 50:.0f} s together; "

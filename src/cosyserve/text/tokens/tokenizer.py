@@ -112,9 +112,11 @@ class TextTokenizer:
             raise
         return ids
 
-    def speaks(self, text: str) -> bool:
-        """Whether there is a sound in the text, for a model that reads sounds."""
-        return self.pronouncer is None or bool(self.pronouncer(text).strip(f"{PAUSES} "))
+    def speaks(self, ids: Sequence[int]) -> bool:
+        """Whether there is a sound among the ids, for a model that reads sounds."""
+        if self.pronouncer is None:
+            return True
+        return bool(self.decode(ids, skip_special=False).strip(f"{PAUSES} "))
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         text: str = self._bpe.decode(ids, skip_special_tokens=skip_special)

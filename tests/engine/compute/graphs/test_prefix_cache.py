@@ -10,12 +10,8 @@ import torch
 from cosyserve.engine.compute import gpu_memory
 from cosyserve.engine.compute.graphs import prefix_cache
 from cosyserve.engine.compute.graphs.device_queue import Mark
-from cosyserve.engine.compute.graphs.prefix_cache import (
-    MAX_SLOTS,
-    MAX_TOKENS,
-    Borrowed,
-    PrefixCache,
-)
+from cosyserve.engine.compute.graphs.prefix_cache import MAX_SLOTS, Borrowed, PrefixCache
+from cosyserve.engine.compute.limits import MAX_PREFIX_TOKENS
 from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig
 from cosyserve.models.flow.flow import Flow, FlowPrompt
 
@@ -82,7 +78,7 @@ def test_a_voice_fills_a_slot_and_reads_it_from_then_on(cache: PrefixCache) -> N
         (prompt_of("", 25), None),  # nobody knows whose
         (prompt_of("a", 12), None),  # less than a chunk, but for what sees ahead
         (prompt_of("a", 13), 10),
-        (prompt_of("a", 5 * MAX_TOKENS), MAX_TOKENS),
+        (prompt_of("a", 5 * MAX_PREFIX_TOKENS), MAX_PREFIX_TOKENS),
     ],
 )
 def test_a_prefix_is_whole_chunks(

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.engine.compute import gpu_memory
 from cosyserve.engine.compute.graphs.device_queue import Mark
+from cosyserve.engine.compute.limits import MAX_PREFIX_TOKENS
 from cosyserve.models.flow.flow import Flow, FlowPrompt
 
-MAX_TOKENS = 150  # of a prefix
-MAX_FRAMES = FRAMES_PER_TOKEN * MAX_TOKENS
+MAX_FRAMES = FRAMES_PER_TOKEN * MAX_PREFIX_TOKENS
 MAX_SLOTS = 64
 SLOTS_PER_ROW = 8  # that is computed in one call: few listeners have few voices
 SHARE = 0.1  # of the memory that is free
@@ -115,7 +115,7 @@ class PrefixCache:
     def _tokens(self, prompt: FlowPrompt) -> int:
         """Of the prompt's prefix: whole chunks that see nothing of what is said behind it."""
         fixed = len(prompt.tokens) - self._lookahead if prompt.key else 0
-        return max(0, min(fixed, MAX_TOKENS) // self._grid * self._grid)
+        return max(0, min(fixed, MAX_PREFIX_TOKENS) // self._grid * self._grid)
 
     def _empty(self, slot: Slot) -> None:
         slot.key, slot.filled = "", None

@@ -1,8 +1,9 @@
 """What a model folder can do: words understood, naturalness, voices, lengths, speed, memory.
 
-One command speaks every sentence of a list, whole and streamed, with the preset voices in turn or
-with one, has the judges' environment listen (`training.judges`), and keeps all of it: figures and
-what each judge wrote down, as JSON. Knows no training.
+One command speaks every sentence of a list, whole and streamed, with the preset voices in turn,
+with one, or with voices cloned from recordings, has the judges' environment listen
+(`training.judges`), and keeps all of it: figures and what each judge wrote down, as JSON. Knows no
+training.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import torch
 import cosyserve
 from cosyserve.engine.tts import TTS
 from cosyserve.text import spoken_text
-from cosyserve.voices.file import load_voice
+from cosyserve.voices.file import load_voice, save_voice
 from training.judges import RATE, Wave
 from training.word_errors import word_error_rate
 
@@ -66,6 +67,16 @@ def speak(tts: TTS, texts: Sequence[str], voices: Sequence[Path], stream: bool, 
     (out / "spoken.json").write_text(json.dumps({"said": said}, ensure_ascii=False), "utf-8")
 
 
+def cloned(tts: TTS, recordings: Path, out: Path) -> list[Path]:
+    """A voice of every VOICE-NUMBER.flac, whose words are in the .txt beside it."""
+    files = []
+    for number, audio in enumerate(sorted(recordings.glob("*.flac"))):
+        files.append(out / str(number) / f"{audio.stem.rpartition('-')[0]}.safetensors")
+        files[-1].parent.mkdir(parents=True, exist_ok=True)
+        save_voice(tts.voice(audio, audio.with_suffix(".txt").read_text("utf-8")), files[-1])
+    return files
+
+
 def figures(said: Sequence[Entry]) -> Entry:
     """What a list of judged sentences comes to."""
     marks = [e["mos"] for e in said]
@@ -77,6 +88,8 @@ def figures(said: Sequence[Entry]) -> Entry:
     found |= {"mos": float(np.mean(marks)), "mos_lowest": min(marks)}
     if "nearest" in said[0]:
         found["own_voice"] = float(np.mean([e["nearest"] == e["voice"] for e in said]))
+    if "likeness" in said[0]:
+        found["likeness"] = float(np.mean([e["likeness"] for e in said]))
     return {key: round(value, 4) for key, value in found.items()}
 
 
@@ -102,7 +115,8 @@ def result(model: str, title: str, found: dict[str, Entry], machine: Entry) -> s
     for entries in zip(*(spoken["said"] for spoken in found.values()), strict=True):
         line = {key: entries[0][key] for key in ("text", "read", "voice")}
         for way, entry in zip(found, entries, strict=True):
-            line[way] = {key: entry[key] for key in ("seconds", "mos", *LISTENERS)}
+            kept = ("seconds", "mos", "likeness", *LISTENERS)
+            line[way] = {key: entry[key] for key in kept if key in entry}
             if entry.get("nearest", entry["voice"]) != entry["voice"]:
                 line[way]["nearest"] = entry["nearest"]
         lines.append(json.dumps(line, ensure_ascii=False))
@@ -116,35 +130,40 @@ def main() -> None:
     parser.add_argument("--list", type=Path, required=True, help="text file, one sentence a line")
     parser.add_argument("--count", type=int, help="only the first so many sentences")
     parser.add_argument("--voice", help="one voice for all; without it the presets take turns")
+    parser.add_argument("--clones", type=Path, help="folder of recordings to clone voices from")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--judges", type=Path, required=True, help="Python of their environment")
     parser.add_argument("--moonshine", type=Path, required=True, help="folder of its ONNX models")
-    parser.add_argument("--speakers", type=Path, help="corpus of the voices, for resemblyzer")
+    parser.add_argument("--speakers", type=Path, nargs="+", help="corpora, for resemblyzer")
     parser.add_argument("--work", type=Path, required=True, help="folder for what is spoken")
     parser.add_argument("--name", help="of the model in the results; without it the folder's")
     given = parser.parse_args()
     texts = given.list.read_text("utf-8").splitlines()[: given.count]
-    voices = sorted((given.model / "voices").glob(f"{given.voice or '*'}.safetensors"))
-    voices = [file for file in voices if given.voice or file.stem != "default"]
-    if not voices:
-        raise SystemExit(f"{given.model} has no voice {given.voice or ''}")
     torch.set_num_threads(given.threads)
     begun = time.perf_counter()
     tts = cosyserve.load(given.model, device="cpu", dtype="float32")
     loading = time.perf_counter() - begun
+    if given.clones:
+        voices = cloned(tts, given.clones, given.work / "voices")
+    else:
+        voices = sorted((given.model / "voices").glob(f"{given.voice or '*'}.safetensors"))
+        voices = [file for file in voices if given.voice or file.stem != "default"]
+    if not voices:
+        raise SystemExit(f"{given.clones or given.model} has no voice {given.voice or ''}")
     tts.say("Warm up.", load_voice(voices[0]))
     for way in given.ways:
         speak(tts, texts, voices, WAYS[way], given.work / way)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     machine = {"load_s": round(loading, 2), "memory_mb": round(peak), "threads": given.threads}
-    command = [given.judges, "-m", "training.judges", "--moonshine", given.moonshine.resolve()]
-    command += ["--speakers", given.speakers.resolve()] if given.speakers else []
     folders = {way: (given.work / way).resolve() for way in given.ways}
-    subprocess.run([*command, *folders.values()], check=True, cwd=Path(__file__).parent.parent)
+    command = [given.judges, "-m", "training.judges", *folders.values()]
+    command += ["--moonshine", given.moonshine.resolve()]
+    command += ["--speakers", *(c.resolve() for c in given.speakers)] if given.speakers else []
+    subprocess.run(command, check=True, cwd=Path(__file__).parent.parent)
     found = {way: json.loads((f / "spoken.json").read_text("utf-8")) for way, f in folders.items()}
     model, title = given.name or given.model.name, given.list.stem
-    title += f"-{given.voice}" if given.voice else ""
+    title += f"-{given.voice}" if given.voice else "-clones" if given.clones else ""
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-{model}-{title}.json"
     file.write_text(result(model, title, found, machine), "utf-8")

@@ -2,9 +2,9 @@
 
 Rows are windows that begin with an utterance and run on into others of the same voice, so a
 leading part can serve as prompt, with the codes that a tokenizer hears in it, as a stranger's has.
-Some rows do not say who speaks: the prompt has to. The encoder sees no speaker: trained for long it knows utterances,
-and whose they are, by heart. So it learns in a short run only, at first or with new sentences, and
-parts of it are left out at random. Knows no text and no vocoder.
+Some rows do not say who speaks: the prompt has to. The encoder sees no speaker: trained for long
+it knows utterances, and whose they are, by heart. So it learns in a short run only, at first or
+with new sentences, and parts of it are left out at random. Knows no text and no vocoder.
 """
 
 from __future__ import annotations
@@ -170,7 +170,8 @@ def train(
         x = (1 - t) * noise + t * mel
         with loop.half_precision(device):
             bias = attention_bias(None, mel.shape[2], chunk, mu)
-            v = model.estimator(x, mu * kept, speaker * kept[:, 0], batch.prompt * kept, t[:, 0, 0], bias)
+            known = mu * kept, speaker * kept[:, 0], batch.prompt * kept
+            v = model.estimator(x, *known, t[:, 0, 0], bias)
         wrong = (v.float() - (mel - noise)).abs() * ~given
         matching = wrong.sum() / (~given).sum() / mel.shape[1]
         (matching + 0.2 * near).backward()

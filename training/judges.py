@@ -13,7 +13,7 @@ import csv
 import importlib.util
 import json
 import wave
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,31 +77,46 @@ def naturalness() -> Callable[[Wave], float]:
     return mos
 
 
-class Speakers:
-    """Whose voice is nearest, by resemblyzer; `teacher`: how often that is right for the corpus."""
+def read_index(corpus: Path) -> list[dict[str, str]]:
+    with (corpus / "index.tsv").open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
 
-    def __init__(self, corpus: Path) -> None:
+
+def mean_direction(embeddings: Sequence[Wave]) -> Wave:
+    mean = np.mean(embeddings, 0)
+    return np.asarray(mean / np.linalg.norm(mean))
+
+
+class Speakers:
+    """Whose voice is nearest, by resemblyzer; `teacher`: how often that is right for corpora."""
+
+    def __init__(self, corpora: Sequence[Path]) -> None:
         import resemblyzer
         import soundfile
 
         self._encoder = resemblyzer.VoiceEncoder("cpu", verbose=False)
         heard: dict[str, list[Wave]] = {}
-        with (corpus / "index.tsv").open(encoding="utf-8") as stream:
-            for row in csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE):
-                mine = heard.setdefault(row["voice"], [])
-                if row["lang"] == "en" and len(mine) < REFERENCES + TRIALS:
-                    start = int(row["start"])
-                    stop = start + int(row["samples"])
-                    samples, _ = soundfile.read(corpus / row["file"], start=start, stop=stop)
-                    mine.append(self._embedding(narrow(samples)))
+        for corpus, row in ((folder, row) for folder in corpora for row in read_index(folder)):
+            mine = heard.setdefault(row["voice"], [])
+            if row["lang"] == "en" and len(mine) < REFERENCES + TRIALS:
+                start = int(row["start"])
+                stop = start + int(row["samples"])
+                samples, _ = soundfile.read(corpus / row["file"], start=start, stop=stop)
+                mine.append(self._embedding(narrow(samples)))
         english = {voice: found for voice, found in heard.items() if found}
         self._voices = list(english)
-        self._means = np.stack([np.mean(e[:REFERENCES], 0) for e in english.values()])
+        self._means = np.stack([mean_direction(e[:REFERENCES]) for e in english.values()])
         right = [self._nearest(x) == v for v, e in english.items() for x in e[REFERENCES:]]
         self.teacher = float(np.mean(right))
 
-    def nearest(self, x: Wave) -> str:
-        return self._nearest(self._embedding(x))
+    def compared(self, x: Wave, voice: str) -> dict[str, Any]:
+        """Whose voice is `nearest`, and its `likeness` to the one that it should be."""
+        embedding = self._embedding(x)
+        found: dict[str, Any] = {"nearest": self._nearest(embedding)}
+        if voice in self._voices:
+            mean = self._means[self._voices.index(voice)]
+            found["likeness"] = round(float(mean @ embedding), 3)
+        return found
 
     def _embedding(self, x: Wave) -> Wave:
         import resemblyzer
@@ -116,7 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", type=Path, nargs="+", help="spoken.json and its wav files")
     parser.add_argument("--moonshine", type=Path, required=True, help="folder of its ONNX models")
-    parser.add_argument("--speakers", type=Path, help="corpus of the voices, for resemblyzer")
+    parser.add_argument("--speakers", type=Path, nargs="+", help="corpora, for resemblyzer")
     given = parser.parse_args()
     listeners = {"moonshine": moonshine(given.moonshine), "whisper": whisper()}
     mos, speakers = naturalness(), Speakers(given.speakers) if given.speakers else None
@@ -128,7 +143,7 @@ def main() -> None:
             entry |= {name: hear(x).strip() for name, hear in listeners.items()}
             entry["mos"] = round(mos(x), 2)
             if speakers:
-                entry["nearest"] = speakers.nearest(x)
+                entry |= speakers.compared(x, entry["voice"])
         if speakers:
             found["teacher_own_voice"] = speakers.teacher
         file.write_text(json.dumps(found, ensure_ascii=False), "utf-8")

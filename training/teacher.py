@@ -48,7 +48,7 @@ COLUMNS += ("phonemes", "durations", "trim", "formants")
 class Speaker:
     """A voice, or several in parts that add up to one; one part may be below nothing.
 
-    `prosody` is the voice that it has pace and melody of. Whose `formants` are above one is smaller:
+    `prosody` is the voice whose pace and melody it has. With `formants` above one it is smaller:
     pitch and formants are so much higher, and the pace is the same."""
 
     name: str

@@ -6,8 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
 
+import cosyserve
+from cosyserve.voices.file import load_voice
 from training import evaluate
 
 LISTS = Path(evaluate.__file__).parent / "lists"
@@ -27,8 +31,9 @@ def entry(text: str, voice: str, heard: str, **more: Any) -> dict[str, Any]:
 
 
 def spoken() -> dict[str, Any]:
-    first = entry("Go to 5th Street.", "ann", "Go to 5th Street", nearest="ann")
+    first = entry("Go to 5th Street.", "ann", "Go to 5th Street", nearest="ann", likeness=0.9)
     second = entry("One two.", "bob", "One.", nearest="ann", mos=2.0, finish="length", spent=3.0)
+    second["likeness"] = 0.6
     return {"said": [first, second], "teacher_own_voice": 1.0}
 
 
@@ -38,6 +43,7 @@ def test_figures_of_all_and_of_each_voice() -> None:
     assert found["words_missed_whisper"] == 0
     assert (found["mos"], found["mos_lowest"], found["mos_poor"]) == (3.0, 2.0, 1)
     assert (found["cut_off"], found["own_voice"], found["rtf"]) == (1, 0.5, 1.0)
+    assert (found["likeness"], found["voices"]["ann"]["likeness"]) == (0.75, 0.9)
     assert found["voices"]["bob"]["words_missed_moonshine"] == 0.5
     assert found["voices"]["ann"]["mos"] == 4.0
 
@@ -53,6 +59,7 @@ def test_the_result_keeps_what_each_judge_wrote() -> None:
     ]
     assert "nearest" not in found["sentences"][0]["whole"]
     assert found["sentences"][1]["whole"]["nearest"] == "ann"
+    assert found["sentences"][1]["whole"]["likeness"] == 0.6
     assert found["whole"] == evaluate.summary(both["whole"]["said"])
 
 
@@ -75,3 +82,17 @@ def test_kept_results_add_up() -> None:
             if "own_voice" not in found[way]:
                 del kept["own_voice"]
             assert kept.items() <= found[way].items()
+
+
+def test_voices_are_cloned_from_recordings(tmp_path: Path) -> None:
+    tts = cosyserve.load(device="cpu", dtype="float32")
+    words = "A few seconds of speech are enough to learn a voice from."
+    evaluate.write_wav(tmp_path / "heart.wav", tts.say(words, seed=1))
+    samples, rate = soundfile.read(tmp_path / "heart.wav")
+    soundfile.write(tmp_path / "some_heart-2.flac", samples, rate)
+    (tmp_path / "some_heart-2.txt").write_text(words)
+    (file,) = evaluate.cloned(tts, tmp_path, tmp_path / "voices")
+    found = load_voice(file)
+    assert (file.stem, found.prompt_text) == ("some_heart", words)
+    own, other = found.embedding, tts.default_voice.embedding
+    assert own @ other / np.linalg.norm(own) / np.linalg.norm(other) > 0.5

@@ -60,6 +60,11 @@ def test_tokenizer(corpus: Corpus, tmp_path: Path) -> None:
     assert len(found) == corpus.utterances[0]["tokens"]
     said = codes.parted(found)[0].unique_consecutive()
     assert "".join(MARKS[i] for i in said).strip("_") == corpus.utterances[0]["phonemes"]
+    heard = hearing.heard()
+    assert len(heard) == corpus.tokens
+    first = corpus["whisper"][: 4 * corpus.utterances[0]["tokens"]].float().T[None]
+    alone, _ = hearing.model(first, torch.tensor([first.shape[2]]))
+    assert heard[: alone.shape[1]].equal(alone[0])
 
 
 def test_scores_agree_with_rounding() -> None:
@@ -85,6 +90,25 @@ def test_speaker(corpus: Corpus, tmp_path: Path) -> None:
     found = speaker.embed(corpus, TOY.speaker_encoder, tmp_path / "speaker_encoder.pt")
     assert found.shape == (len(corpus.utterances), 16)
     assert found.isfinite().all()
+
+
+def test_prompts_are_as_heard_and_may_have_to_say_who_speaks(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "TELLING", 8)
+    known, heard = torch.zeros(corpus.tokens).short(), torch.ones(corpus.tokens).short()
+    rows = flow.Rows(corpus, known, heard, torch.ones(len(corpus.utterances), 16), 400)
+    batch = rows.draw()
+    given = batch.given[:, 0, ::2]
+    assert not (batch.codes.bool() & ~given).any()
+    length, as_heard = given.sum(1), batch.codes.any(1)
+    prompted = length > 0
+    assert batch.codes[as_heard].bool().equal(given[as_heard])
+    assert 0.4 < float(as_heard[prompted].float().mean()) < 0.6
+    unnamed = (batch.speaker == 0).all(1)
+    assert not unnamed[length < 8].any()
+    assert 0.1 < float(unnamed[length >= 8].float().mean()) < 0.3
+    assert batch.prompt.equal(batch.mel * batch.given)
 
 
 def test_flow_then_its_distillation(

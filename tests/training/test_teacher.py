@@ -39,17 +39,28 @@ def test_a_corpus_of_a_teacher_that_hums(tmp_path: Path) -> None:
         "am_toy": np.full((9, 1), 100, np.float32),
     }
     half = teacher.Speaker("mix_0", {"af_toy": 0.5, "am_toy": 0.5})
+    small = teacher.Speaker("mix_1", {"am_toy": 1.0}, formants=1.25)
     sentences = [(f'"Ah," said {n}.', "ɑi" * n) for n in range(3, 7)]
-    teacher.speak(
-        hum, sentences, [teacher.Speaker("af_toy", {"af_toy": 1.0}), half], voices, tmp_path
-    )
+    speakers = [teacher.Speaker("af_toy", {"af_toy": 1.0}), half, small]
+    teacher.speak(hum, sentences, speakers, voices, tmp_path)
     rows = data.read_index(tmp_path)
-    assert [row["text"] for row in rows] == [sentences[n][0] for n in (0, 2, 1, 3)]
+    assert [row["text"] for row in rows] == [sentences[n][0] for n in (0, 3, 1, 2)]
     for row in rows:
         ((_, found),) = data._read_file(tmp_path, row["file"], [row])
         said = [mark for mark in found["phone"] if mark != data.SILENCE]
         assert len(said) == pytest.approx(10 * len(row["phonemes"]), abs=5)
         voiced = found["f0"][found["f0"] > 0]
-        assert np.median(voiced) == pytest.approx(
-            200 if row["voice"] == "af_toy" else 150, rel=0.03
-        )
+        pitch = {"af_toy": 200, "mix_0": 150, "mix_1": 125}[row["voice"]]
+        assert np.median(voiced) == pytest.approx(pitch, rel=0.03)
+
+
+def test_a_style_may_have_the_prosody_of_another() -> None:
+    voices = {name: np.full((9, teacher.STYLE), k, np.float32) for k, name in enumerate("abc")}
+    style = teacher.Speaker("mix_0", {"b": 1.3, "a": -0.3}, prosody="c").style(voices, 40)
+    assert style[: teacher.TIMBRE] == pytest.approx(1.3)
+    assert (style[teacher.TIMBRE :] == 2).all()
+    mixed = teacher.mixtures(["af_a", "af_b", "am_a", "am_b"], 200, random.Random(0))
+    assert 0.3 < np.mean([s.prosody is not None for s in mixed]) < 0.5
+    sizes = [s.formants for s in mixed]
+    assert teacher.LARGEST <= min(sizes) < 0.9
+    assert 1.1 < max(sizes) <= teacher.SMALLEST

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
+from cosyserve.checkpoints import native, testmodel
 from cosyserve.contracts import Sampling
 from cosyserve.deploy.triton.repository import render
 from cosyserve.deploy.triton.settings import TritonSettings
@@ -15,9 +17,9 @@ from cosyserve.triton.upstream import ServedModel
 LLM = ("llm_url=http://llm:8000/v1", "llm_top_k=40", "llm_temperature=0.7")
 
 
-def config(folder: Path, *settings: str) -> dict[str, Any]:
+def config(folder: Path, *settings: str, model: str = "test") -> dict[str, Any]:
     """The speech model's, as a server says it."""
-    render(TritonSettings.of(settings, model_dir="test"), folder)
+    render(TritonSettings.of(settings, model_dir=model), folder)
     written = (folder / "cosyvoice2" / "config.pbtxt").read_text()
     parsed = text_format.Parse(written, pb.ModelConfig())
     return json_format.MessageToDict(parsed, preserving_proto_field_name=True)
@@ -32,6 +34,21 @@ def test_a_model_is_best_sampled_as_its_lm_is(
     tmp_path: Path, settings: tuple[str, ...], sampling: Sampling
 ) -> None:
     assert ServedModel.of(config(tmp_path / "repository", *settings)).info.sampling == sampling
+
+
+def test_a_model_says_how_it_is_best_sampled_itself(tmp_path: Path) -> None:
+    parts = testmodel.random_parts()
+    own = Sampling(top_p=0.5, top_k=10)
+    native.write(replace(parts, config=replace(parts.config, sampling=own)), tmp_path / "model")
+    found = config(tmp_path / "repository", model=str(tmp_path / "model"))
+    assert ServedModel.of(found).info.sampling == own
+
+
+@pytest.mark.parametrize("given", ["", "{", "[1]", '{"top_p": 9}', '{"top_p": "x"}', '{"new": 1}'])
+def test_sampling_that_nobody_knows_is_the_usual(tmp_path: Path, given: str) -> None:
+    found = config(tmp_path / "repository")
+    found["parameters"]["sampling"] = {"string_value": given}
+    assert ServedModel.of(found).info.sampling == Sampling()
 
 
 def test_servers_that_sample_differently_serve_the_same_model(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, fields
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from cosyserve.errors import CheckpointError
+from cosyserve.errors import CheckpointError, InputError
 from cosyserve.models.config import ModelConfig
 
 MAX_SIZE = 1 << 20  # the largest published one is a vocabulary of 158 336
@@ -71,7 +71,7 @@ def as_checkpoint_error(where: str) -> Iterator[None]:
     """Errors of sizes that no model can have become a CheckpointError about their file."""
     try:
         yield
-    except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
+    except (InputError, TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
         raise CheckpointError(f"{where}: sizes that no model can have: {error}") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -53,7 +54,7 @@ class ServedModel:
             speech=values.get("speech", "true") == "true",
             shipped_voices=tuple(filter(None, values.get("shipped_voices", DEFAULT).split(","))),
             takes_voices={"voice", "options"} <= inputs,
-            sampling=_sampling(values),
+            sampling=_sampling(values.get("sampling", "")),
         )
 
     @property
@@ -68,12 +69,12 @@ class ServedModel:
         )
 
 
-def _sampling(settings: dict[str, str]) -> Sampling:
-    """As the settings say of an LLM server or of TensorRT-LLM."""
-    if not settings.get("llm_url") and settings.get("triton_backend") != "tensorrtllm":
+def _sampling(given: str) -> Sampling:
+    """As a repository of ours says; another's says nothing, or what nobody here knows."""
+    try:
+        return Sampling(**json.loads(given or "{}"))
+    except (InputError, TypeError, ValueError):
         return Sampling()
-    temperature, top_p = float(settings["llm_temperature"]), float(settings["llm_top_p"])
-    return Sampling(top_p, int(settings["llm_top_k"]), temperature=temperature)
 
 
 class Upstream:

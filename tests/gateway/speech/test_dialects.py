@@ -200,7 +200,7 @@ def test_recordings_by_other_names(server: Running, fields: dict[str, Any]) -> N
         ({"temperature": 0.8}, Sampling(temperature=0.8)),
         ({"temperature": 2, "top_k": 7}, Sampling(top_k=7, temperature=2.0)),
         ({"temperature": 0.001}, Sampling(temperature=0.01)),
-        ({"temperature": 0}, Sampling(top_k=1)),
+        ({"temperature": 0}, Sampling(top_k=1, temperature=0.01)),
         ({"top_p": 0.5}, Sampling(top_p=0.5)),
         ({"top_p": 0.5, "top_k": 7}, Sampling(0.5, 7)),
     ],

@@ -5,6 +5,7 @@ A model's `model.py` is one import: all code is in the installed package.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -67,6 +68,7 @@ def _write(settings: TritonSettings, folder: Path, out: Path, source: str) -> li
         "fingerprint": config.fingerprint,
         "speech": str(config.speech).lower(),
         "shipped_voices": ",".join(_voices(parts, settings.default_voice)),
+        "sampling": json.dumps(_sampling(config, settings)),
     }
     for name, model in configs.items():
         if name.startswith(speech):  # `TritonEngine` reads them
@@ -122,6 +124,15 @@ def _parts(model: str) -> Parts:
             f"`cosyserve prepare {source} --out DIR`"
         )
     return native.read(source, only=())
+
+
+def _sampling(config: ModelConfig, settings: TritonSettings) -> dict[str, float]:
+    """What a request may change: the model's own, or that of a runtime in its LM's place."""
+    if settings.llm_url or settings.triton_backend == "tensorrtllm":
+        names = ("top_p", "top_k", "temperature")
+        return {name: getattr(settings, f"llm_{name}") for name in names}
+    own = config.sampling
+    return {"top_p": own.top_p, "top_k": own.top_k, "temperature": own.temperature}
 
 
 def _voices(parts: Parts, default_voice: str) -> list[str]:

@@ -203,10 +203,10 @@ def _sampling(fields: SpeechFields, own: Sampling) -> Sampling | None:
     """The model's own sampling, changed as asked; None: it is not."""
     if fields.top_p is None and fields.top_k is None and fields.temperature is None:
         return None
-    likeliest = fields.temperature == 0
+    temperature = own.temperature if fields.temperature is None else fields.temperature
     return replace(
         own,
         top_p=fields.top_p or own.top_p,
-        top_k=1 if likeliest else fields.top_k or own.top_k,
-        temperature=max(fields.temperature or own.temperature, MIN_TEMPERATURE),
+        top_k=(fields.top_k or own.top_k) if temperature else 1,
+        temperature=max(temperature, MIN_TEMPERATURE),
     )

@@ -100,6 +100,10 @@ def changed(path: tuple[str, ...], value: Any) -> Callable[[dict[str, Any]], Any
         (changed(("model", "flow", "estimator", "kind"), "x"), "model.flow.estimator.kind"),
         (changed(("model", "flow", "speech_tokens"), 5), "model: sizes that no model can have"),
         (
+            changed(("model", "sampling", "temperature"), 5),
+            "model.sampling: sizes that no model can have: temperature must",
+        ),
+        (
             changed(("model", "speech_tokenizer", "layers"), 10**6),
             "must be a whole number of 1..64",
         ),

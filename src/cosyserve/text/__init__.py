@@ -1,4 +1,4 @@
-"""Text before the model: normalise, split, tokenise."""
+"""Text before the model: normalize, split, tokenize."""
 
 from cosyserve.text.arriving.tokens import ArrivingTokens
 from cosyserve.text.fixes import ALL_FIXES, Fix, Fixes

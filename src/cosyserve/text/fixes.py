@@ -13,7 +13,7 @@ class Fix(Enum):
     """A fault of the original. The value says what is done instead; stages are in their order."""
 
     NOTHING_TO_SAY = "text without a letter or digit is silent; the original failed on blanks"
-    OTHER_LANGUAGES = "only Chinese and English are normalised; the original mangled all others"
+    OTHER_LANGUAGES = "only Chinese and English are normalized; the original mangled all others"
     SOUNDS = "the digit of [EH1], which marks a stress, is not the word 'one'"
     ADDRESSES = "'help@example.com' is read with its at and its dots"
     SYMBOLS = "'&', 'w/', '½' and '10–12' are words in English, and nobody says an emoji"

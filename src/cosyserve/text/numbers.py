@@ -65,7 +65,7 @@ def _grammar(language: Language) -> Callable[[str], str]:
         tagger = files("wetext.fsts").joinpath(f"{language.value}/tn/tagger.fst").read_bytes()
     except (ImportError, OSError) as error:
         raise CosyError(
-            "text normalisation needs the package 'wetext': install 0.0.9, or ask for "
+            "text normalization needs the package 'wetext': install 0.0.9, or ask for "
             "normalize=False"
         ) from error
     name = language.value

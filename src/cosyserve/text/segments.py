@@ -1,4 +1,4 @@
-"""Text as a client sent it to the segments a model speaks: normalise, then split."""
+"""Text as a client sent it to the segments a model speaks: normalize, then split."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def segments(
     nothing to say.
 
     `length` counts the tokens of a text; `language` is its code ("": detected by its script).
-    Marked-up text, and text that is not to be normalised, is one segment as it stands.
+    Marked-up text, and text that is not to be normalized, is one segment as it stands.
     """
     if Fix.NOTHING_TO_SAY in fixes and not speakable(text):
         return

@@ -1,6 +1,6 @@
 """Words that are said as somebody asked, and nothing else of a text.
 
-A word is hidden behind a private character while the text around it is normalised. How it is said
+A word is hidden behind a private character while the text around it is normalized. How it is said
 is written as other text, in IPA between slashes, or as the sounds that a model has names for.
 """
 

@@ -215,5 +215,7 @@ def test_the_gateway_cuts_streams_of_a_dead_server_and_goes_on(pair: Pair, tmp_p
 def _count(server: Scripted) -> int:
     """Requests that have come to it."""
     port = server.process.ports.http
-    stats = httpx.get(f"http://localhost:{port}/v2/models/cosyvoice2/stats").json()
+    # A server that has just started answers over gRPC before its HTTP port is open.
+    with httpx.Client(transport=httpx.HTTPTransport(retries=5)) as client:
+        stats = client.get(f"http://localhost:{port}/v2/models/cosyvoice2/stats").json()
     return int(stats["model_stats"][0]["execution_count"])

@@ -5,6 +5,7 @@ The original's clients send none; ours send what an OpenAI request can ask for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, get_type_hints
 
@@ -39,7 +40,7 @@ class RequestOptions(TypedDict, total=False):
     temperature: float
 
 
-SAMPLING = {"top_p", "top_k", "temperature"}
+SAMPLING = ("top_p", "top_k", "temperature")
 TYPES = get_type_hints(RequestOptions)
 READER = TypeAdapter(RequestOptions)
 
@@ -64,13 +65,26 @@ def request_options(request: SpeechRequest) -> RequestOptions:
     return options
 
 
+def own_sampling(settings: Mapping[str, str], model: Sampling) -> Sampling:
+    """How the LM of a repository with these parameters draws unless it is told otherwise: as the
+    model's own, or as the runtime in its place."""
+    if not settings["llm_url"] and settings["triton_backend"] == "python":
+        return model
+    return replace(
+        model,
+        top_p=float(settings["llm_top_p"]),
+        top_k=int(settings["llm_top_k"]),
+        temperature=float(settings["llm_temperature"]),
+    )
+
+
 def speech_request(
     text: str, voice: Voice, options: str, *, stream: bool, own: Sampling
 ) -> SpeechRequest:
     """The request of a text and its options; `stream` unless they say otherwise. What they change
     of the sampling, they change of the model's `own`."""
     values: dict[str, Any] = {"mode": voice.mode, "stream": stream, **_read(options)}
-    changes = {name: values.pop(name) for name in SAMPLING & values.keys()}
+    changes = {name: values.pop(name) for name in SAMPLING if name in values}
     sampling = replace(own, **changes) if changes else None
     return SpeechRequest(text, voice, **values, sampling=sampling)
 

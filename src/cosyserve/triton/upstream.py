@@ -14,6 +14,7 @@ import numpy as np
 from cosyserve.contracts import MEL_BINS, ModelInfo, Sampling, Voice
 from cosyserve.errors import CosyError, InputError, WorkerError
 from cosyserve.triton.client import TritonClient
+from cosyserve.triton.options import own_sampling
 from cosyserve.voices.store import DEFAULT
 
 CHECK_EVERY = 0.5  # seconds
@@ -54,7 +55,7 @@ class ServedModel:
             speech=values.get("speech", "true") == "true",
             shipped_voices=tuple(filter(None, values.get("shipped_voices", DEFAULT).split(","))),
             takes_voices={"voice", "options"} <= inputs,
-            sampling=_sampling(values.get("sampling", "")),
+            sampling=_sampling(values),
         )
 
     @property
@@ -69,11 +70,11 @@ class ServedModel:
         )
 
 
-def _sampling(given: str) -> Sampling:
+def _sampling(settings: dict[str, str]) -> Sampling:
     """As a repository of ours says; another's says nothing, or what nobody here knows."""
     try:
-        return Sampling(**json.loads(given or "{}"))
-    except (InputError, TypeError, ValueError):
+        return own_sampling(settings, Sampling(**json.loads(settings["sampling"])))
+    except (InputError, LookupError, TypeError, ValueError):
         return Sampling()
 
 

@@ -27,6 +27,7 @@ from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import CheckpointError, InputError
 from cosyserve.models.config import DiTConfig, ModelConfig
 from cosyserve.settings import Settings
+from cosyserve.triton.options import SAMPLING
 from cosyserve.voices.library import VoiceLibrary
 from cosyserve.voices.shipped import shipped_voices
 from cosyserve.voices.store import DEFAULT, open_store
@@ -68,7 +69,7 @@ def _write(settings: TritonSettings, folder: Path, out: Path, source: str) -> li
         "fingerprint": config.fingerprint,
         "speech": str(config.speech).lower(),
         "shipped_voices": ",".join(_voices(parts, settings.default_voice)),
-        "sampling": json.dumps(_sampling(config, settings)),
+        "sampling": json.dumps({name: getattr(config.sampling, name) for name in SAMPLING}),
     }
     for name, model in configs.items():
         if name.startswith(speech):  # `TritonEngine` reads them
@@ -124,15 +125,6 @@ def _parts(model: str) -> Parts:
             f"`cosyserve prepare {source} --out DIR`"
         )
     return native.read(source, only=())
-
-
-def _sampling(config: ModelConfig, settings: TritonSettings) -> dict[str, float]:
-    """What a request may change: the model's own, or that of a runtime in its LM's place."""
-    if settings.llm_url or settings.triton_backend == "tensorrtllm":
-        names = ("top_p", "top_k", "temperature")
-        return {name: getattr(settings, f"llm_{name}") for name in names}
-    own = config.sampling
-    return {"top_p": own.top_p, "top_k": own.top_k, "temperature": own.temperature}
 
 
 def _voices(parts: Parts, default_voice: str) -> list[str]:

@@ -19,7 +19,7 @@ from cosyserve.backends.llm_server import LLMServer
 from cosyserve.backends.protocols import LMBackend
 from cosyserve.checkpoints.model import Model
 from cosyserve.choices import LLMSampling, PromptForm
-from cosyserve.contracts import AudioChunk, Floats, Sampling
+from cosyserve.contracts import AudioChunk, Floats
 from cosyserve.engine.split.lm_backends import open_llm_server
 from cosyserve.engine.split.pipeline import SplitEngine
 from cosyserve.engine.split.silences import short_silences
@@ -29,7 +29,7 @@ from cosyserve.triton.models.backends import TritonLM, TritonToken2Wav
 from cosyserve.triton.models.base import AsyncTritonModel, Outputs, Request
 from cosyserve.triton.models.loading import load_parts
 from cosyserve.triton.models.voice_input import VoiceInput
-from cosyserve.triton.options import speech_request
+from cosyserve.triton.options import own_sampling, speech_request
 from cosyserve.triton.process import GRPC
 from cosyserve.triton.vocabulary import vocabulary_of
 
@@ -46,11 +46,11 @@ class TritonPythonModel(AsyncTritonModel):
         token2wav = TritonToken2Wav(
             self.settings["token2wav"], lookahead, cache_bytes, vocabulary_of(model.config.family)
         )
-        lm, self.sampling = self._lm(model)
+        lm = self._lm(model)
+        self.sampling = own_sampling(self.settings, model.config.sampling)
         self.engine = SplitEngine(model, lm, token2wav, NumberProcess())
 
-    def _lm(self, model: Model) -> tuple[LMBackend, Sampling]:
-        """The LM, and how it draws unless it is told otherwise."""
+    def _lm(self, model: Model) -> LMBackend:
         settings = self.settings
         sampling = LLMSampling(
             temperature=float(settings["llm_temperature"]),
@@ -64,10 +64,9 @@ class TritonPythonModel(AsyncTritonModel):
             address = os.environ.get(GRPC, settings["grpc"]) if here else settings["grpc"]
             vocabulary = vocabulary_of(model.config.family).lm
             if ours:
-                return TritonLM(address, None, vocabulary), model.config.sampling
+                return TritonLM(address, None, vocabulary)
             sizes, _ = model.need_text_side()
-            lm = short_silences(TritonLM(address, sampling, vocabulary), sizes.silent)
-            return lm, sampling.per_request()
+            return short_silences(TritonLM(address, sampling, vocabulary), sizes.silent)
         key_file = settings["llm_key_file"]
         server = LLMServer(
             settings["llm_url"],
@@ -79,7 +78,7 @@ class TritonPythonModel(AsyncTritonModel):
             first_seconds=float(settings["llm_first_seconds"]),
             between_seconds=float(settings["llm_between_seconds"]),
         )
-        return open_llm_server(server, model), sampling.per_request()
+        return open_llm_server(server, model)
 
     async def answers(self, request: Request) -> AsyncGenerator[Outputs, None]:
         request.need("target_text")

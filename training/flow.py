@@ -2,7 +2,8 @@
 
 Rows are windows that begin with an utterance and run on into others of the same voice, so a
 leading part can serve as prompt, with the codes that a tokenizer hears in it, as a stranger's has.
-Some rows do not say who speaks: the prompt has to. The encoder sees no speaker: trained for long
+Some rows do not say who speaks: the prompt has to; and it has to say through which microphone, for
+the spectra of some rows are bent. The encoder sees no speaker: trained for long
 it knows utterances, and whose they are, by heart. So it learns in a short run only, at first or
 with new sentences, and parts of it are left out at random. Knows no text and no vocoder.
 """
@@ -33,6 +34,8 @@ LONGEST_PROMPT = 0.7  # of the window
 HEARD_PART = 0.5  # of the prompts have the tokenizer's codes
 UNNAMED_PART = 0.2  # of the rows with a prompt of at least so many tokens have no embedding
 TELLING = 40
+BENT_PART = 0.5  # of these rows
+RIPPLES, RIPPLE = 5, 0.3  # of what is added to their log mel, and the deviation of each
 FREE_PART = 0.2  # of the rows learn to speak without any condition, for guidance
 DROPOUT = 0.1  # of what the encoder's layers say, while it learns
 
@@ -94,12 +97,21 @@ class Rows:
         speaker = torch.where(typical, self.mean[voice], self.own[other])
         length = (torch.rand(self.batch, 1, device=device) * LONGEST_PROMPT * self.window).long()
         length = length * self._some(PROMPT_PART)
+        telling = length >= TELLING
+        mel = mel + (self._ripples(mel.shape[1]) * (telling & self._some(BENT_PART)))[..., None]
         prompted = torch.arange(self.window, device=device) < length
         heard = self.corpus.windows("heard", start, self.window).long()
         codes = torch.where(prompted & self._some(HEARD_PART), heard, codes)
-        speaker = speaker * ~(self._some(UNNAMED_PART) & (length >= TELLING))
+        speaker = speaker * ~(self._some(UNNAMED_PART) & telling)
         given = prompted.repeat_interleave(2, dim=1)[:, None]
         return Batch(codes, mel, speaker, mel * given, given)
+
+    def _ripples(self, bins: int) -> Tensor:
+        """A smooth curve over the bins for every row, [B, bins]."""
+        device = self.corpus.device
+        wave = torch.arange(1, RIPPLES + 1, device=device)[:, None]
+        at = torch.linspace(0, math.pi, bins, device=device)
+        return RIPPLE * torch.randn(self.batch, RIPPLES, device=device) @ torch.cos(wave * at)
 
     def _some(self, part: float) -> Tensor:
         """Such a part of the rows, [B, 1]."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ SAME_SEX = 0.9  # of the mixtures
 BEYOND_PART = 0.4  # of them lie beyond a voice, seen from another: clones need these, too
 BEYOND = (0.15, 0.45)  # by this much of the distance
 OTHER_PROSODY = 0.4  # of them have the prosody of one voice more
+ASIDE_PART = 0.6  # of them have a timbre that no mixture has: microphones and strangers do, too
+ASIDE = (0.4, 2.0)  # by this much in any direction; a teacher's voice is 1.6 from their mean
 FORMANTS = 0.08  # how far speakers differ in size: the deviation of its logarithm
 LARGEST, SMALLEST = 0.8, 1.25
 COLUMNS = ("id", "file", "start", "samples", "lang", "voice", "text")
@@ -49,12 +52,14 @@ class Speaker:
     """A voice, or several in parts that add up to one; one part may be below nothing.
 
     `prosody` is the voice whose pace and melody it has. With `formants` above one it is smaller:
-    pitch and formants are so much higher, and the pace is the same."""
+    pitch and formants are so much higher, and the pace is the same. `aside` is added to the timbre,
+    all of it or nothing."""
 
     name: str
     parts: dict[str, float]
     prosody: str | None = None
     formants: float = 1.0
+    aside: tuple[float, ...] = ()
 
     def style(self, voices: dict[str, Wave], phonemes: int) -> Wave:
         def row(name: str) -> Wave:
@@ -64,6 +69,8 @@ class Speaker:
         style: Wave = np.sum(rows, axis=0, dtype=np.float32)
         if self.prosody:
             style[TIMBRE:] = row(self.prosody)[TIMBRE:]
+        if self.aside:
+            style[:TIMBRE] += np.array(self.aside, np.float32)
         return style
 
     def say(
@@ -96,8 +103,15 @@ def mixtures(names: list[str], count: int, draw: random.Random) -> list[Speaker]
             parts = {name: w / sum(weights) for name, w in zip(chosen, weights, strict=True)}
         prosody = draw.choice(names) if draw.random() < OTHER_PROSODY else None
         formants = min(max(draw.lognormvariate(0, FORMANTS), LARGEST), SMALLEST)
-        found.append(Speaker(f"mix_{number:03d}", parts, prosody, round(formants, 3)))
+        aside = _somewhere(draw.uniform(*ASIDE), draw) if draw.random() < ASIDE_PART else ()
+        found.append(Speaker(f"mix_{number:03d}", parts, prosody, round(formants, 3), aside))
     return found
+
+
+def _somewhere(far: float, draw: random.Random) -> tuple[float, ...]:
+    """So far away from a timbre, in any direction."""
+    values = [draw.gauss(0, 1) for _ in range(TIMBRE)]
+    return tuple(far * value / math.hypot(*values) for value in values)
 
 
 def trimmed(wave: Wave) -> tuple[Wave, int]:

@@ -111,6 +111,23 @@ def test_prompts_are_as_heard_and_may_have_to_say_who_speaks(
     assert batch.prompt.equal(batch.mel * batch.given)
 
 
+def test_half_of_the_rows_with_a_telling_prompt_are_bent(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "TELLING", 8)
+    monkeypatch.setitem(corpus.arrays, "mel", torch.zeros_like(corpus["mel"]))
+    known = torch.zeros(corpus.tokens).short()
+    batch = flow.Rows(corpus, known, known, torch.ones(len(corpus.utterances), 16), 400).draw()
+    length, curve = batch.given[:, 0, ::2].sum(1), batch.mel[..., 0]
+    assert batch.mel.equal(curve[..., None].expand(batch.mel.shape))  # a microphone does not change
+    bent = curve.abs().sum(1) > 0
+    assert not bent[length < 8].any()
+    assert 0.4 < float(bent[length >= 8].float().mean()) < 0.6
+    expected = flow.RIPPLE * math.sqrt(flow.RIPPLES / 2)
+    assert float(curve[bent].std()) == pytest.approx(expected, rel=0.15)
+    assert float(curve[bent].diff(dim=1).std()) < 0.15 * expected
+
+
 def test_flow_then_its_distillation(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

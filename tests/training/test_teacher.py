@@ -64,3 +64,16 @@ def test_a_style_may_have_the_prosody_of_another() -> None:
     sizes = [s.formants for s in mixed]
     assert teacher.LARGEST <= min(sizes) < 0.9
     assert 1.1 < max(sizes) <= teacher.SMALLEST
+
+
+def test_a_timbre_may_be_one_that_no_mixture_has() -> None:
+    voices = {name: np.full((9, teacher.STYLE), k, np.float32) for k, name in enumerate("abc")}
+    aside = tuple(float(k) for k in range(teacher.TIMBRE))
+    style = teacher.Speaker("mix_0", {"b": 0.5, "c": 0.5}, aside=aside).style(voices, 40)
+    assert style[: teacher.TIMBRE] == pytest.approx(1.5 + np.arange(teacher.TIMBRE))
+    assert (style[teacher.TIMBRE :] == 1.5).all()
+    mixed = teacher.mixtures(["af_a", "af_b", "am_a", "am_b"], 200, random.Random(0))
+    moved = [np.linalg.norm(s.aside) for s in mixed if s.aside]
+    assert 0.5 < len(moved) / 200 < 0.7
+    assert teacher.ASIDE[0] <= min(moved) < 0.6
+    assert 1.8 < max(moved) <= teacher.ASIDE[1]

@@ -67,6 +67,17 @@ def speak(tts: TTS, texts: Sequence[str], voices: Sequence[Path], stream: bool, 
     (out / "spoken.json").write_text(json.dumps({"said": said}, ensure_ascii=False), "utf-8")
 
 
+def presets(model: Path, name: str | None) -> list[Path]:
+    """The voices of a model's folder: the one of this name, or all but `default`, which is one of
+    them once more."""
+    files = sorted((model / "voices").glob("*.safetensors"))
+    chosen = [file for file in files if (file.stem == name if name else file.stem != "default")]
+    if not chosen:
+        names = ", ".join(file.stem for file in files) or "none"
+        raise SystemExit(f"{model} has no voice {name or 'but default'}: there are {names}")
+    return chosen
+
+
 def cloned(tts: TTS, recordings: Path, out: Path) -> list[Path]:
     """A voice of every VOICE-NUMBER.flac, whose words are in the .txt beside it."""
     files = []
@@ -140,17 +151,15 @@ def main() -> None:
     parser.add_argument("--name", help="of the model in the results; without it the folder's")
     given = parser.parse_args()
     texts = given.list.read_text("utf-8").splitlines()[: given.count]
+    voices = [] if given.clones else presets(given.model, given.voice)
     torch.set_num_threads(given.threads)
     begun = time.perf_counter()
     tts = cosyserve.load(given.model, device="cpu", dtype="float32")
     loading = time.perf_counter() - begun
     if given.clones:
         voices = cloned(tts, given.clones, given.work / "voices")
-    else:
-        voices = sorted((given.model / "voices").glob(f"{given.voice or '*'}.safetensors"))
-        voices = [file for file in voices if given.voice or file.stem != "default"]
-    if not voices:
-        raise SystemExit(f"{given.clones or given.model} has no voice {given.voice or ''}")
+        if not voices:
+            raise SystemExit(f"{given.clones} has no recording: put VOICE-NUMBER.flac files there")
     tts.say("Warm up.", load_voice(voices[0]))
     for way in given.ways:
         speak(tts, texts, voices, WAYS[way], given.work / way)

@@ -39,3 +39,6 @@ class LLMSampling:
     def per_request(self) -> Sampling:
         """What of it a request may have its own of."""
         return Sampling(self.top_p, self.top_k, temperature=self.temperature)
+
+
+LLM_SAMPLING = LLMSampling()

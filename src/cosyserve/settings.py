@@ -9,12 +9,13 @@ import re
 from enum import StrEnum
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cosyserve.choices import (
+    LLM_SAMPLING,
     LM_FILE,
     MAX_UNREAD_BYTES,
     MAX_WAIT_SECONDS,
@@ -22,16 +23,16 @@ from cosyserve.choices import (
     VOICE_CACHE_BYTES,
     FlowBackend,
     KernelChoice,
-    LLMSampling,
     PromptForm,
 )
+from cosyserve.contracts import MAX_TEMPERATURE, MIN_TEMPERATURE
 from cosyserve.errors import InputError
 
 PREFIX = "COSYSERVE_"
 # Programs written for OpenAI's service name these; they get the model that is loaded.
 OPENAI_MODELS = "tts-1,tts-1-hd,gpt-4o-mini-tts,gpt-4o-mini-tts-2025-12-15"
-LLM_SAMPLING = LLMSampling()
 GPU_MEMORY = re.compile(r"0?\.\d+|1(\.0)?|\d+(\.\d+)?GiB")  # a share, or GiB
+Temperature = Annotated[float, Field(ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE)]
 
 
 class Dtype(StrEnum):
@@ -113,7 +114,7 @@ class Settings(BaseSettings):
     """The form of the LLM server's prompts: `ids` (exact), `text` or `chat`."""
     llm_api_key: SecretStr = SecretStr("")
     """The key that the LLM server wants."""
-    llm_temperature: float = Field(default=LLM_SAMPLING.temperature, ge=0.01, le=2)
+    llm_temperature: Temperature = LLM_SAMPLING.temperature
     """The temperature that an LLM server samples with, unless a request has its own."""
     llm_top_p: float = Field(default=LLM_SAMPLING.top_p, gt=0, le=1)
     """The share of the probability that an LLM server samples from, unless a request has its
@@ -279,8 +280,7 @@ class Settings(BaseSettings):
 
     @property
     def keys(self) -> list[str]:
-        keys = self.api_keys.get_secret_value().split(",")
-        return [key.strip() for key in keys if key.strip()]
+        return list(filter(None, map(str.strip, self.api_keys.get_secret_value().split(","))))
 
     @property
     def voice_names(self) -> dict[str, str]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import multiprocessing
 import os
 import shutil
@@ -18,7 +19,7 @@ from tokenizers import Tokenizer, models
 from cosyserve.checkpoints import native, published
 from cosyserve.checkpoints.load import load_folder
 from cosyserve.checkpoints.model import assemble
-from cosyserve.checkpoints.parts import MODULES, Parts, blank, shapes
+from cosyserve.checkpoints.parts import MODULES, Parts, blank, drop_blanks, shapes
 from cosyserve.checkpoints.testmodel import random_parts
 from cosyserve.errors import CheckpointError
 from cosyserve.models.config import LMConfig, ModelConfig
@@ -192,10 +193,14 @@ def test_two_processes_load_one_folder(whole: Path) -> None:
         assert pool.map(checksum, [whole] * 2) == [checksum(whole)] * 2
 
 
+KINDS = (SpeechLM, Flow, HiFT, S3Tokenizer, CamPlus)
+
+
+@pytest.mark.parametrize("folder", ["whole", "cosyvoice2_folder"])
 def test_a_load_makes_every_module_once_and_for_itself(
-    whole: Path, monkeypatch: pytest.MonkeyPatch
+    folder: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load_folder(whole)  # takes whatever module a look into a file has left
+    place: Path = request.getfixturevalue(folder)
     made: Counter[str] = Counter()
 
     def count(kind: type, init: Callable[..., None]) -> None:
@@ -205,12 +210,25 @@ def test_a_load_makes_every_module_once_and_for_itself(
 
         monkeypatch.setattr(kind, "__init__", counted)
 
-    for kind in (SpeechLM, Flow, HiFT, S3Tokenizer, CamPlus):
+    drop_blanks()
+    for kind in KINDS:
         count(kind, kind.__init__)
-    one, other = load_folder(whole), load_folder(whole)
-    assert made == {"SpeechLM": 2, "Flow": 2, "HiFT": 2, "S3Tokenizer": 2, "CamPlus": 2}
+    one, other = load_folder(place), load_folder(place)
+    assert made == {kind.__name__: 2 for kind in KINDS}
     for first, second in zip(one.token2wavs[0], other.token2wavs[0], strict=True):
         assert first is not second
+
+
+def test_a_load_keeps_no_module_of_a_part_that_is_not_wanted(cosyvoice2_folder: Path) -> None:
+    def living() -> int:
+        gc.collect()
+        return sum(type(thing) in KINDS for thing in gc.get_objects())
+
+    drop_blanks()
+    before = living()
+    model = load_folder(cosyvoice2_folder, only=("lm",))
+    assert model.lm
+    assert living() == before + 1
 
 
 @pytest.mark.skipif(not PEAK_RESET.exists(), reason="needs Linux's /proc")

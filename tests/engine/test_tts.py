@@ -22,6 +22,24 @@ with torch.inference_mode():
             layer(torch.zeros(1, 64, length))
 """
 
+HOLES = """
+import re
+from pathlib import Path
+import cosyserve
+
+def own():
+    text = Path("/proc/self/smaps_rollup").read_text()
+    return 1024 * sum(map(int, re.findall(r"^Private_\\w+: +(\\d+)", text, re.MULTILINE)))
+
+tts = cosyserve.load("test", device="cpu")
+text = "The quick brown fox jumps over the lazy dog. " * 8
+tts.say(text)
+blocks = [bytearray(100_000) for _ in range(2000)]
+del blocks[::2]
+before = own()
+print(before - min(own() for _ in range(2) for chunk in tts.utter(text)))
+"""
+
 
 def test_voices_are_known_from_one_call_to_the_next(model: Model) -> None:
     tts = TTS(model)
@@ -56,3 +74,11 @@ def test_what_is_compiled_for_one_length_is_not_kept_for_ever() -> None:
 
     assert compiled() > 200
     assert compiled(ONEDNN_PRIMITIVE_CACHE_CAPACITY="1024") == 0  # who asks for more has it
+
+
+@pytest.mark.server
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_that_lies_between_what_is_in_use_is_given_back() -> None:
+    command = [sys.executable, "-c", HOLES]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 50_000_000  # of 100 million

@@ -11,6 +11,7 @@ import pytest
 import soundfile
 
 import cosyserve
+from cosyserve.checkpoints.load import SHIPPED_FOLDER
 from cosyserve.voices.file import load_voice
 from training import evaluate
 
@@ -82,6 +83,26 @@ def test_kept_results_add_up() -> None:
             if "own_voice" not in found[way]:
                 del kept["own_voice"]
             assert kept.items() <= found[way].items()
+
+
+def test_presets_take_turns_or_one_is_chosen() -> None:
+    stems = [file.stem for file in evaluate.presets(SHIPPED_FOLDER, None)]
+    assert stems == sorted(stems)
+    assert "default" not in stems
+    assert [file.stem for file in evaluate.presets(SHIPPED_FOLDER, "default")] == ["default"]
+
+
+def test_a_voice_that_is_not_there_is_refused_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "voices").mkdir()
+    for name in ("ann", "bob"):
+        (tmp_path / "voices" / f"{name}.safetensors").touch()
+    words = ["--model", str(tmp_path), "--list", str(LISTS / "typed.txt"), "--voice", "anne"]
+    words += ["--judges", "python", "--moonshine", "none", "--work", str(tmp_path / "work")]
+    monkeypatch.setattr("sys.argv", ["evaluate", *words])
+    with pytest.raises(SystemExit, match="has no voice anne: there are ann, bob"):
+        evaluate.main()
 
 
 def test_voices_are_cloned_from_recordings(tmp_path: Path) -> None:

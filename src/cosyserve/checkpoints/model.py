@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from cosyserve.checkpoints.onnx.encoders import load_speaker_encoder, load_speech_tokenizer
-from cosyserve.checkpoints.parts import Parts, build
+from cosyserve.checkpoints.parts import Parts, build, drop_blanks
 from cosyserve.errors import CheckpointError, InputError
 from cosyserve.models.config import LMConfig, ModelConfig
 from cosyserve.models.encoders.campplus import CamPlus
@@ -110,6 +110,7 @@ def assemble(
             token2wavs.append((flow, vocoder.to(torch.float32)))
     speech_tokenizer = built("speech_tokenizer", S3Tokenizer, device)
     speaker_encoder = built("speaker_encoder", CamPlus, device)
+    drop_blanks()
     return Model(
         config=config,
         device=device,

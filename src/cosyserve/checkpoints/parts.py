@@ -150,6 +150,16 @@ def blank(module: Callable[[Any], M], config: Any) -> M:
     return found
 
 
+def leave_blank(module: nn.Module, config: Any) -> None:
+    """Takes a module's weights and keeps it for the next `build`."""
+    _blanks.setdefault((type(module), config), module.to("meta"))
+
+
+def drop_blanks() -> None:
+    """Forgets modules that were made for a look into a file, and that nobody built."""
+    _blanks.clear()
+
+
 def shapes(module: nn.Module) -> Shapes:
     """Keys and shapes of a module's state."""
     return {key: tuple(value.shape) for key, value in module.state_dict().items()}

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from cosyserve.errors import CosyError, InputError
+from cosyserve.settings import Settings
 from cosyserve.triton.process import READY_SECONDS, Ports, TritonProcess
 
 LOOK_SECONDS = 0.25
@@ -30,6 +31,7 @@ ERRORS, STARTS = 3, 6
 # A server that knows of a process's death ends within seconds, with a message. If the process died
 # too early for that, the server waits for it for ever.
 HUNG_SECONDS = 15.0
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PORT_OPTIONS = ("--http-port", "--grpc-port", "--metrics-port")
 
 log = logging.getLogger(__name__)
@@ -64,9 +66,11 @@ class TritonKeeper:
         self._keeper = threading.Thread(target=self._keep, name="triton keeper", daemon=True)
         self._keeper.start()
 
-    def stop(self) -> None:
+    def stop(self, seconds: float = 0.0) -> None:
+        """Speech that is being made has so many seconds to end."""
         self._over.set()
         self._keeper.join()
+        self.server.drain(seconds)
         self.server.stop()
 
     def check(self) -> None:
@@ -136,17 +140,23 @@ class TritonKeeper:
 
 
 def keep(repository: Path, ports: Ports, options: Sequence[str] = ()) -> None:
-    """Keeps a tritonserver on a repository until SIGTERM or SIGINT, or until it is given up."""
+    """Keeps a tritonserver on a repository until SIGTERM or SIGINT, or until it is given up.
+
+    Running speech is finished then, unless a second signal ends it.
+    """
     logging.basicConfig(format="%(message)s")
+    seconds = Settings.read().shutdown_seconds
     over = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in SIGNALS:
         signal.signal(number, lambda *_: over.set())
     keeper = TritonKeeper(repository, ports, options, loud=True)
     try:
         while not over.wait(LOOK_SECONDS):
             keeper.check()
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: keeper.server.kill_processes())
     finally:
-        keeper.stop()
+        keeper.stop(seconds)
 
 
 def main() -> None:

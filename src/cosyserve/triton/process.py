@@ -27,6 +27,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from cosyserve.errors import CosyError, InputError
+from cosyserve.triton import drain
 
 READY_SECONDS = 300.0
 # A server that dies may do so in the middle of a word.
@@ -98,6 +99,8 @@ class TritonProcess:
         scratch = Path(self._scratch.name)
         command, env = _command(scratch)
         env[GRPC] = f"localhost:{ports.grpc}"
+        env[drain.FILE] = str(scratch / "speaking")
+        self._drain = drain.Drain(scratch / "speaking")
         self.log = scratch / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -185,13 +188,18 @@ class TritonProcess:
             return True  # whoever is not sure should not leave it at that
         return any(entry["name"] == model and entry.get("state") == "READY" for entry in found)
 
-    def kill(self) -> None:
+    def kill_processes(self) -> None:
         """Ends the server and all of its processes without a word to anybody."""
         with contextlib.suppress(ProcessLookupError):  # one that hangs outlives even the server
             os.killpg(self.process.pid, signal.SIGKILL)
+
+    def kill(self) -> None:
+        """Ends them so, and clears away what they left."""
+        self.kill_processes()
         self._guard.kill()
         with self._guard:  # closes its pipe
             self.process.wait()
+        self._drain.close()
         self._scratch.cleanup()
         for region in SHARED_MEMORY.glob(f"{self._regions}*"):  # of processes that were killed
             region.unlink(missing_ok=True)
@@ -201,6 +209,13 @@ class TritonProcess:
         if not self.log.exists():  # it was killed
             return ""
         return "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-lines:])
+
+    def drain(self, seconds: float) -> None:
+        """Has the server take no more speech, and waits at most so long for what is being made."""
+        self._drain.begin()
+        until = time.monotonic() + seconds
+        while self.process.poll() is None and not self._drain.done and time.monotonic() < until:
+            time.sleep(0.05)
 
     def stop(self) -> None:
         """Ends the server and all of its processes. Speech that is being made fails: its model can

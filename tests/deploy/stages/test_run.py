@@ -34,6 +34,33 @@ def web_server(folder: Path, port: int) -> ServerCommand:
     return ServerCommand((*argv, "--directory", str(folder)), ready_url=f"http://localhost:{port}/")
 
 
+RELUCTANT = """
+import signal, sys, time
+from http.server import HTTPServer, SimpleHTTPRequestHandler
+from pathlib import Path
+
+def tell(word):
+    with (Path(sys.argv[3]) / "told").open("a") as told:
+        told.write(f"{word} ")
+
+def end(*_):
+    tell(sys.argv[2])
+    time.sleep(float(sys.argv[2]))
+    tell(f"over {sys.argv[2]}")
+    sys.exit()
+
+signal.signal(signal.SIGTERM, end)
+HTTPServer(("127.0.0.1", int(sys.argv[1])), SimpleHTTPRequestHandler).serve_forever()
+"""
+
+
+def reluctant_server(folder: Path, seconds: float) -> ServerCommand:
+    """It takes so long to end once it is told to, and notes both in the file `told`."""
+    port = Ports.free().http
+    argv = ("python", "-c", RELUCTANT, str(port), str(seconds), str(folder))
+    return ServerCommand(argv, ready_url=f"http://localhost:{port}/")
+
+
 def said(stages: list[Stage], folder: Path) -> list[str]:
     lines: list[str] = []
     run(stages, folder, lines.append)
@@ -134,16 +161,22 @@ def test_a_taken_port_is_told(tmp_path: Path) -> None:
     assert not answers(server.ready_url)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_servers(tmp_path: Path, number: int) -> None:
-    port = Ports.free().http
+def test_the_first_server_ends_last(tmp_path: Path) -> None:
+    """It may be an LM, which the others ask until they are done."""
+    first, second = (reluctant_server(tmp_path, seconds) for seconds in (0.0, 0.5))
+    said([Stage(3, "start", (first, second)), Stage(4, "nothing", ())], tmp_path)
+    assert (tmp_path / "told").read_text() == "0.5 over 0.5 0.0 over 0.0 "
+
+
+def serving(folder: Path, server: str) -> subprocess.Popen[str]:
+    """A process that runs a stage with one of the servers here."""
     program = (
         "import sys; from pathlib import Path; from cosyserve.deploy.stages.run import run; "
         "from tests.deploy.stages.test_run import *; folder = Path(sys.argv[1]); "
-        "run([Stage(3, 'start', (web_server(folder, int(sys.argv[2])),))], folder, print)"
+        f"run([Stage(3, 'start', ({server},))], folder, print)"
     )
     child = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path), str(port)],
+        [sys.executable, "-c", program, str(folder)],
         cwd=Path(__file__).parents[3],
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
@@ -152,10 +185,26 @@ def test_a_signal_ends_the_servers(tmp_path: Path, number: int) -> None:
     assert child.stdout
     lines = iter(child.stdout.readline, "")
     assert any("serving until" in line for line in lines)
+    return child
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_servers(tmp_path: Path, number: int) -> None:
+    port = Ports.free().http
+    child = serving(tmp_path, f"web_server(folder, {port})")
     assert answers(f"http://localhost:{port}/")
     child.send_signal(number)
     assert child.wait(30) == 0
     wait_until(lambda: not answers(f"http://localhost:{port}/"))
+
+
+def test_a_second_signal_ends_them_at_once(tmp_path: Path) -> None:
+    child = serving(tmp_path, "reluctant_server(folder, 1000.0)")
+    child.send_signal(signal.SIGTERM)
+    told = tmp_path / "told"
+    wait_until(lambda: told.exists() and told.read_text() == "1000.0 ")
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(30) == 0
 
 
 def test_a_dry_run_prints_what_a_shell_takes(tmp_path: Path) -> None:

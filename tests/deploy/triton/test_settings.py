@@ -9,9 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from annotated_types import Ge, Le
+from pydantic import BaseModel
 
+from cosyserve.contracts import MAX_TEMPERATURE, MIN_TEMPERATURE
 from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import InputError
+from cosyserve.settings import Settings
 
 FIELDS = TritonSettings.model_fields
 PAGE = Path(__file__).parents[3] / "docs" / "triton.md"
@@ -52,6 +56,14 @@ def test_values_get_their_types() -> None:
 def test_what_is_wrong_is_named(pair: str, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         TritonSettings.of([pair])
+
+
+@pytest.mark.parametrize("settings", [Settings, TritonSettings])
+def test_an_llm_server_may_have_the_temperatures_of_a_request(
+    settings: type[BaseModel],
+) -> None:
+    bounds = settings.model_fields["llm_temperature"].metadata
+    assert bounds == [Ge(MIN_TEMPERATURE), Le(MAX_TEMPERATURE)]
 
 
 def test_there_is_one_lm() -> None:

@@ -22,6 +22,7 @@ from cosyserve.checkpoints.parts import (
     State,
     check,
     check_finite,
+    leave_blank,
     voice_files,
 )
 from cosyserve.checkpoints.plain_files import read_json, read_state, read_tensors, require_file
@@ -187,6 +188,7 @@ def _prompt_encoders(folder: Path, parts: Parts) -> Parts:
             encoder = load(file, sizes)
         if isinstance(encoder, TorchSpeechTokenizer | TorchSpeakerEncoder):
             states[part] = encoder.module.state_dict()
+            leave_blank(encoder.module, sizes)
         else:
             onnx[part] = file
         files.append(file)

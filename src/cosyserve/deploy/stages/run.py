@@ -22,10 +22,11 @@ from typing import Any
 
 from cosyserve.deploy.stages.stage import Command, ServerCommand, Stage
 from cosyserve.errors import CosyError, InputError
+from cosyserve.settings import Settings
 from cosyserve.triton.process import answers
 
 READY_SECONDS = 600.0
-STOP_SECONDS = 40.0
+STOP_SECONDS = 40.0  # for a server to end once nobody speaks
 
 Say = Callable[[str], None]
 
@@ -182,25 +183,35 @@ def _start(server: ServerCommand, folder: Path) -> Started:
 
 @contextmanager
 def _servers() -> Iterator[list[Started]]:
-    """Servers that are ended with the block, whatever ends it."""
+    """Servers that are ended with the block, whatever ends it; a further signal ends them at
+    once."""
     signals = (signal.SIGTERM, signal.SIGINT)
     before = [signal.getsignal(number) for number in signals]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     servers: list[Started] = []
+    seconds = Settings.read().shutdown_seconds + STOP_SECONDS
     try:
         yield servers
     finally:
         for number in signals:
-            signal.signal(number, signal.SIG_IGN)
-        for started in servers:
-            started.process.terminate()
-        for started in servers:
-            try:
-                started.process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                os.killpg(started.process.pid, signal.SIGKILL)
+            signal.signal(number, lambda *_: _kill(servers))
+        # The first may be an LM, which the others ask until their speech is finished.
+        for ending in (servers[1:], servers[:1]):
+            for started in ending:
+                started.process.terminate()
+            for started in ending:
+                try:
+                    started.process.wait(seconds)
+                except subprocess.TimeoutExpired:
+                    _kill([started])
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
+
+
+def _kill(servers: Sequence[Started]) -> None:
+    for started in servers:
+        if started.process.returncode is None:
+            os.killpg(started.process.pid, signal.SIGKILL)
 
 
 def _stay(servers: Sequence[Started], say: Say) -> None:

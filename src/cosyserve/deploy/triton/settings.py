@@ -12,19 +12,19 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from cosyserve.choices import (
+    LLM_SAMPLING,
     MAX_WAITING,
     VOICE_CACHE_BYTES,
     FlowBackend,
     KernelChoice,
-    LLMSampling,
     PromptForm,
 )
 from cosyserve.deploy.key_values import Bool, Int, KeyValues
 from cosyserve.errors import InputError
+from cosyserve.settings import Temperature
 
 ID_LISTS = re.compile(r"\d+(,\d+)*(;\d+(,\d+)*)*")
-LLM_SAMPLING = LLMSampling()
-SAMPLING = {f"llm_{field.name}" for field in fields(LLMSampling)}
+SAMPLING = {f"llm_{field.name}" for field in fields(LLM_SAMPLING)}
 SERVER = {f"llm_{name}" for name in ("model", "prompt", "api_key")} | {
     f"llm_{name}_seconds" for name in ("connect", "first", "between")
 }
@@ -97,7 +97,7 @@ class TritonSettings(KeyValues):
     """How long the LLM server may take to its first token."""
     llm_between_seconds: float = Field(default=5.0, ge=0.01)
     """How long the LLM server may take from one token to the next."""
-    llm_temperature: float = Field(default=LLM_SAMPLING.temperature, ge=0.01, le=2)
+    llm_temperature: Temperature = LLM_SAMPLING.temperature
     """Sampling of an LLM server or TensorRT-LLM: temperature, unless a request has its own."""
     llm_top_p: float = Field(default=LLM_SAMPLING.top_p, ge=0.01, le=1)
     """Sampling of an LLM server or TensorRT-LLM, unless a request has its own."""

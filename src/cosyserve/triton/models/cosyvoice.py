@@ -25,6 +25,7 @@ from cosyserve.engine.split.pipeline import SplitEngine
 from cosyserve.engine.split.silences import short_silences
 from cosyserve.errors import InputError
 from cosyserve.text.number_process import NumberProcess
+from cosyserve.triton.drain import speaking
 from cosyserve.triton.models.backends import TritonLM, TritonToken2Wav
 from cosyserve.triton.models.base import AsyncTritonModel, Outputs, Request
 from cosyserve.triton.models.loading import load_parts
@@ -81,6 +82,12 @@ class TritonPythonModel(AsyncTritonModel):
         return open_llm_server(server, model)
 
     async def answers(self, request: Request) -> AsyncGenerator[Outputs, None]:
+        with speaking():
+            async with aclosing(self._speech(request)) as outputs:
+                async for output in outputs:
+                    yield output
+
+    async def _speech(self, request: Request) -> AsyncGenerator[Outputs, None]:
         request.need("target_text")
         text, limit = request.text("target_text"), int(self.settings["max_text_characters"])
         if len(text) > limit:

@@ -33,7 +33,7 @@ HOUSE = [
     {"settings"},
     {"choices"},
     {"contracts"},
-    {"errors", "version"},
+    {"errors", "version", "malloc"},
 ]
 WINGS = {
     "gateway": [

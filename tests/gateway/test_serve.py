@@ -191,7 +191,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import numpy as np
 from cosyserve.audio import AudioFormat, Encoder
-from cosyserve.gateway.serve import return_large_blocks
+from cosyserve.gateway.serve import LARGE_BLOCK
+from cosyserve.malloc import return_large_blocks
 
 def own():
     text = Path("/proc/self/smaps_rollup").read_text()
@@ -201,7 +202,7 @@ def speak(_):
     for encoder in [Encoder(AudioFormat.FLAC) for _ in range(2)]:
         encoder.push(np.zeros(24_000, np.float32))
 
-return_large_blocks()
+return_large_blocks(LARGE_BLOCK)
 Encoder(AudioFormat.FLAC)  # loads its codec
 before = own()
 with ThreadPoolExecutor(8) as threads:

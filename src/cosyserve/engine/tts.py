@@ -5,8 +5,6 @@ One call at a time; for many at once there are the server and `LocalEngine`.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +29,7 @@ from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.scheduling.start import token2wavs_of
 from cosyserve.engine.speak import speak
 from cosyserve.errors import InputError, VoiceError
+from cosyserve.malloc import return_freed_memory
 from cosyserve.voices.enroll import enroll
 from cosyserve.voices.library import NO_VOICE
 from cosyserve.voices.shipped import describe
@@ -129,9 +128,3 @@ def load(model: str | Path = SHIPPED, *, device: str = "auto", dtype: str = "aut
     stored), float32, bfloat16, float16, int8 (a GPU).
     """
     return TTS(load_model(model, device=device, dtype=dtype))
-
-
-def return_freed_memory() -> None:
-    """What the C library has free goes back to the system."""
-    with contextlib.suppress(OSError, AttributeError):  # another libc has no such call
-        ctypes.CDLL(None).malloc_trim(0)

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import logging
 import signal
 import socket
@@ -31,6 +29,7 @@ from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.status import NOT_SPEECH
 from cosyserve.gateway.voices.decoding import Decoder
 from cosyserve.gateway.websocket.protocol import BoundedProtocol
+from cosyserve.malloc import return_large_blocks
 from cosyserve.voices.store import VoiceStore
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 CLOSED = Doors()
 PLAIN = Transport()
 STRAGGLER_SECONDS = 1  # for connections that are still open once the time to finish is over
-M_MMAP_THRESHOLD, LARGE_BLOCK = -3, 1 << 20  # an option of glibc's mallopt; bytes
+LARGE_BLOCK = 1 << 20  # a FLAC encoder has 7 MB; glibc would keep those of many, in each thread
 
 
 async def serve(
@@ -57,7 +56,7 @@ async def serve(
 ) -> None:
     """Serves until SIGTERM or SIGINT, then lets running requests finish and closes the engine."""
     configure_logging()
-    return_large_blocks()
+    return_large_blocks(LARGE_BLOCK)
     keys = keys or KeyRing()
     try:
         with ExitStack() as stack:
@@ -81,13 +80,6 @@ def configure_logging() -> None:
     """What the server has to say goes to standard error, a line each."""
     logging.basicConfig(format="%(message)s")
     logging.getLogger("cosyserve").setLevel(logging.INFO)
-
-
-def return_large_blocks() -> None:
-    """What large blocks of memory were for goes back to the system with its end. A FLAC encoder has
-    7 MB, and glibc would keep those of many for the next ones, in each thread."""
-    with contextlib.suppress(OSError, AttributeError):  # another libc has no such option
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
 
 
 class Server(uvicorn.Server):

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
+
+from cosyserve.malloc import return_freed_memory
+
+REST_SECONDS = 5.0  # without a command, until freed memory goes back to the system
 
 
 class Steppable(Protocol):
@@ -50,7 +55,7 @@ class Loop(Generic[S]):
         busy = False
         while True:
             try:
-                command = self._commands.get(block=not busy)
+                command = self._commands.get_nowait() if busy else self._awaited()
             except Empty:
                 pass
             else:
@@ -68,3 +73,10 @@ class Loop(Generic[S]):
             if self.scheduler.idle:
                 self.scheduler.check_idle()
             self._after()
+
+    def _awaited(self) -> Callable[[S], None] | None:
+        """The next command, however late."""
+        with suppress(Empty):
+            return self._commands.get(timeout=REST_SECONDS)
+        return_freed_memory()
+        return self._commands.get()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
@@ -14,10 +13,12 @@ from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
 from cosyserve.checkpoints.parts import build
 from cosyserve.choices import KernelChoice
+from cosyserve.malloc import keep_blocks
 from cosyserve.models.kernels import use_kernels
 from cosyserve.models.vocoder.hift import HiFT
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of the C library's mallopt
+# Kept for the next chunk: to have it anew costs thousands of page faults, 3 of 40 ms.
+KEPT_BLOCK = 32 << 20
 
 
 def load_parts(settings: Mapping[str, str], *parts: str) -> Model:
@@ -29,7 +30,7 @@ def load_parts(settings: Mapping[str, str], *parts: str) -> Model:
     )
     use_kernels(cast(KernelChoice, settings["kernels"]), model.devices)
     if model.device.type == "cpu":
-        _keep_memory()
+        keep_blocks(KEPT_BLOCK)
     return model
 
 
@@ -39,12 +40,3 @@ def load_vocoder(settings: Mapping[str, str]) -> HiFT:
     parts = native.read(Path(settings["model_dir"]), only=("vocoder",))
     built = build(HiFT, parts.config.vocoder, parts.states["vocoder"], "vocoder")
     return built.to(model.device, torch.float32)
-
-
-def _keep_memory() -> None:
-    """Keeps the memory that a chunk has freed for the next one. To have it anew costs thousands of
-    page faults, 3 of 40 ms."""
-    library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):  # other C libraries have no such thing
-        library.mallopt(M_TRIM_THRESHOLD, 1 << 30)
-        library.mallopt(M_MMAP_THRESHOLD, 32 << 20)

@@ -23,21 +23,16 @@ with torch.inference_mode():
 """
 
 HOLES = """
-import re
-from pathlib import Path
 import cosyserve
-
-def own():
-    text = Path("/proc/self/smaps_rollup").read_text()
-    return 1024 * sum(map(int, re.findall(r"^Private_\\w+: +(\\d+)", text, re.MULTILINE)))
+from tests.own_memory import own_memory
 
 tts = cosyserve.load("test", device="cpu")
 text = "The quick brown fox jumps over the lazy dog. " * 8
 tts.say(text)
 blocks = [bytearray(100_000) for _ in range(2000)]
 del blocks[::2]
-before = own()
-print(before - min(own() for _ in range(2) for chunk in tts.utter(text)))
+before = own_memory()
+print(before - min(own_memory() for _ in range(2) for chunk in tts.utter(text)))
 """
 
 

@@ -186,17 +186,12 @@ def test_a_port_that_is_taken_is_one_clear_error(tmp_path: Path) -> None:
 
 
 ENCODERS = """
-import re, sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 import numpy as np
 from cosyserve.audio import AudioFormat, Encoder
 from cosyserve.gateway.serve import LARGE_BLOCK
 from cosyserve.malloc import return_large_blocks
-
-def own():
-    text = Path("/proc/self/smaps_rollup").read_text()
-    return 1024 * sum(map(int, re.findall(r"^Private_\\w+: +(\\d+)", text, re.MULTILINE)))
+from tests.own_memory import own_memory
 
 def speak(_):
     for encoder in [Encoder(AudioFormat.FLAC) for _ in range(2)]:
@@ -204,10 +199,10 @@ def speak(_):
 
 return_large_blocks(LARGE_BLOCK)
 Encoder(AudioFormat.FLAC)  # loads its codec
-before = own()
+before = own_memory()
 with ThreadPoolExecutor(8) as threads:
     list(threads.map(speak, range(16)))
-    print(own() - before)
+    print(own_memory() - before)
 """
 
 

@@ -10,18 +10,14 @@ import pytest
 from tests.waiting import START_PATIENCE
 
 AT_REST = """
-import re, threading, time
-from pathlib import Path
+import threading, time
 from cosyserve.engine.scheduling import loop
+from tests.own_memory import own_memory
 
 class Nothing:
     idle = True
     def step(self): return False
     def check_idle(self): pass
-
-def own():
-    text = Path("/proc/self/smaps_rollup").read_text()
-    return 1024 * sum(map(int, re.findall(r"^Private_\\w+: +(\\d+)", text, re.MULTILINE)))
 
 loop.REST_SECONDS = 0.5
 made = loop.Loop(Nothing())
@@ -29,12 +25,12 @@ thread = threading.Thread(target=made.run)
 thread.start()
 blocks = [bytearray(100_000) for _ in range(2000)]
 del blocks[::2]
-before = own()
+before = own_memory()
 made.wake()
 until = time.monotonic() + 60
-while before - own() < 50_000_000 and time.monotonic() < until:
+while before - own_memory() < 50_000_000 and time.monotonic() < until:
     time.sleep(0.05)
-print(before - own())
+print(before - own_memory())
 answered = threading.Event()
 made.submit(lambda scheduler: answered.set())
 print(answered.wait(60))

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -211,7 +211,8 @@ def _servers() -> Iterator[list[Started]]:
 def _kill(servers: Sequence[Started]) -> None:
     for started in servers:
         if started.process.returncode is None:
-            os.killpg(started.process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.killpg(started.process.pid, signal.SIGKILL)
 
 
 def _stay(servers: Sequence[Started], say: Say) -> None:

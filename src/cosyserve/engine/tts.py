@@ -35,7 +35,7 @@ from cosyserve.voices.library import NO_VOICE
 from cosyserve.voices.shipped import describe
 from cosyserve.voices.store import DEFAULT
 
-RETURN_AFTER = 5 * SAMPLE_RATE
+RETURN_AFTER = 5 * SAMPLE_RATE  # samples of speech, until freed memory goes back to the system
 
 
 class TTS:
@@ -93,11 +93,11 @@ class TTS:
         voice = voice or self.default_voice
         options.setdefault("mode", voice.mode)
         request = SpeechRequest(text=text, voice=voice, **options)
-        return self._heard(speak(self.model, request, self._token2wavs))
+        return self._returning_memory(speak(self.model, request, self._token2wavs))
 
-    def _heard(self, chunks: Iterator[AudioChunk]) -> Iterator[AudioChunk]:
-        """The chunks. Every text has tensors of other sizes, and the C library would keep what they
-        leave between them: it goes back to the system, for 2 % more CPU time."""
+    def _returning_memory(self, chunks: Iterator[AudioChunk]) -> Iterator[AudioChunk]:
+        """The same chunks. Every text has tensors of other sizes, and the C library would keep what
+        lies between them; giving it back takes 2 % more CPU time."""
         for chunk in chunks:
             self._unreturned += len(chunk.samples)
             if self._unreturned > RETURN_AFTER:

@@ -82,6 +82,14 @@ def test_text_takes_the_time_that_speech_takes(nano: TTS) -> None:
     assert np.abs(streamed).max() > 0.05
 
 
+@pytest.mark.parametrize(("speed", "pause"), [(1.0, 5760), (2.0, 2880)])
+def test_speech_ends_with_a_pause(nano: TTS, speed: float, pause: int) -> None:
+    """Its LM ends with the last sound; players and listeners that cut at once would lose it."""
+    whole = nano.say(SENTENCE, speed=speed)
+    assert not whole[-pause:].any()
+    assert whole[-pause - SAMPLES_PER_TOKEN : -pause].any()
+
+
 def test_it_speaks_when_no_model_is_given(nano: TTS, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COSYSERVE_MODEL")
     assert Settings.read().model == SHIPPED

@@ -22,6 +22,7 @@ CODE_DIMS = 7  # 2187 speech tokens: what training.codes has to say
 CODES = LEVELS**CODE_DIMS
 TEXT_TOKENS = 108  # room for phoneme marks, special tokens not counted
 SPEECH_PER_TEXT = (0.9, 6.0)  # tokens per phoneme mark: English has 1.3
+PAUSE = 0.24  # seconds, six tokens: the corpus is cut 0.08 s behind the last sound
 SPECIAL_TOKENS = 20
 EMBEDDING = 128
 
@@ -38,6 +39,7 @@ NANO = ModelConfig(
         speech_tokens=CODES,
         rope_theta=1e4,
         speech_per_text=SPEECH_PER_TEXT,
+        pause=PAUSE,
         takes_pieces=False,
     ),
     flow=FlowConfig(

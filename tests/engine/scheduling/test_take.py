@@ -90,7 +90,7 @@ def test_extended_chunks_hold_all_tokens_once(count: int, steps: list[int], prom
             assert (len(take.due()), take.final) == (due, last)
             source.tokens = list(range(end))
             source.finish = "stop" if end == count else None
-            spoken.append((due - (0 if last else 3), last, take.advance(LOUD)))
+            spoken.append((due - (0 if last else 3), last, take.advance(LOUD)[1]))
     ends = [end for end, _, _ in spoken]
     assert [tokens for _, _, tokens in spoken] == np.diff([0, *ends]).tolist()
     assert ends[-1] == count
@@ -111,7 +111,7 @@ def test_fixed_chunks_never_take_more_than_their_hop(count: int, steps: list[int
         while take.ready and sum(ends) < count:
             take.extend()
             assert take.may_be_last == take.final
-            ends.append(take.advance(LOUD))
+            ends.append(take.advance(LOUD)[1])
     hops, wanted = hop_ends(7, 1, 25), []
     while count >= (end := next(hops)) + 3:
         wanted.append(end)
@@ -124,7 +124,7 @@ def test_a_whole_text_is_one_chunk_of_all_tokens() -> None:
     assert not take.ready
     source.finish = "stop"
     assert (take.ready, take.final, len(take.due())) == (True, True, 500)
-    assert take.advance(LOUD) == 500
+    assert take.advance(LOUD)[1] == 500
 
 
 @pytest.mark.parametrize(
@@ -153,4 +153,15 @@ def test_silence_is_no_speech_unless_something_was_heard_before() -> None:
     take.advance(LOUD)
     source.finish = "stop"
     assert take.final
-    assert take.advance(SILENT) == 15
+    assert take.advance(SILENT)[1] == 15
+
+
+def test_a_pause_comes_behind_the_last_chunk_alone() -> None:
+    source = Tokens([0] * 40)
+    take = Take(source, stream=True, prompt_tokens=0, grid=25, lookahead=3, hop=25, pause=6)
+    assert take.advance(LOUD)[0].tolist() == LOUD.tolist()
+    source.finish = "stop"
+    samples, tokens = take.advance(LOUD)
+    assert samples.tolist() == [*LOUD.tolist(), *[0.0] * 6]
+    assert samples.dtype == np.float32
+    assert tokens == 15

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,6 +61,21 @@ def test_the_speech_is_that_of_one_process(
     assert sum(c.text_tokens for c in found) == sum(c.text_tokens for c in expected)
     assert found[-1].finish == expected[-1].finish
     assert decibels(samples(found), samples(expected)) < -40
+
+
+def test_a_pause_is_heard_behind_every_utterance(
+    model: Model, voice: Voice, parts_alone: tuple[LMService, Token2WavService]
+) -> None:
+    assert model.config.lm
+    lm = replace(model.config.lm, pause=0.1)
+    paused = replace(model, config=replace(model.config, lm=lm))
+    request = SpeechRequest(LONG, voice, seed=3, stream=False)
+    whole, expected = samples(list(speak(model, request))), samples(list(speak(paused, request)))
+    pauses, rest = divmod(len(expected) - len(whole), 2400)
+    assert (pauses > 1, rest) == (True, 0)
+    assert not expected[-2400:].any()
+    found = samples(asyncio.run(heard(SplitEngine(weightless(paused), *parts_alone), request)))
+    assert decibels(found, expected) < -40
 
 
 def test_sessions_share_both_parts_and_nothing_is_left(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from cosyserve.backends.protocols import LMRequest
-from cosyserve.contracts import FRAMES_PER_TOKEN, Mode, SpeechRequest
+from cosyserve.contracts import FRAMES_PER_TOKEN, SAMPLE_RATE, Mode, SpeechRequest
 from cosyserve.engine.compute.limits import MAX_POSITIONS
 from cosyserve.engine.scheduling.pace import Pace
 from cosyserve.errors import CosyError, InputError
@@ -37,6 +37,7 @@ class LMTask:
     request: LMRequest
     text_tokens: int  # of the segment alone, without what leads it
     least_tokens: int  # of speech: fewer have ended before the segment did
+    pause: int  # samples of silence behind it
 
     def for_attempt(self, number: int) -> LMRequest:
         """The first attempt is number 0; others draw differently."""
@@ -54,6 +55,7 @@ def lm_tasks(
     lead, speech = (*led.prefix, *led.text), led.speech
     pace = Pace.of(config, len(led.text), len(speech), led.transcript)
     max_tokens = max_speech_tokens(config, request)
+    pause = pause_samples(config.lm, request)
     parts = segments(
         text,
         tokenizer.length,
@@ -78,7 +80,7 @@ def lm_tasks(
             seed=segment_seed(request.seed, number),
             sampling=request.sampling,
         )
-        yield LMTask(lm_request, len(ids), pace.least_tokens(len(ids), part))
+        yield LMTask(lm_request, len(ids), pace.least_tokens(len(ids), part), pause)
         spoken = True
     if silent and not spoken:
         raise InputError("the model knows no sound for any character of the text")
@@ -168,6 +170,11 @@ def check_text(ids: Sequence[int], vocabulary: int) -> None:
         raise InputError(
             f"the text holds the special token {max(ids)}, which is no text: remove it"
         )
+
+
+def pause_samples(config: LMConfig, request: SpeechRequest) -> int:
+    """Silence behind every utterance, as fast as the speech is."""
+    return round(config.pause * SAMPLE_RATE / request.speed)
 
 
 def max_speech_tokens(config: ModelConfig, request: SpeechRequest) -> int:

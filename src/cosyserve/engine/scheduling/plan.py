@@ -16,6 +16,7 @@ from cosyserve.engine.scheduling.lm_requests import (
     LMTask,
     lm_tasks,
     max_speech_tokens,
+    pause_samples,
     prompt,
     segment_seed,
 )
@@ -30,12 +31,13 @@ AT_ONCE = 300  # characters of a text that is planned as a whole
 
 @dataclass(frozen=True)
 class PlannedUtterance:
-    """A part of the text before it has a voice: the LM's row by attempt, its text ids, and the
-    fewest speech tokens that are all of it."""
+    """A part of the text before it has a voice: the LM's row by attempt, its text ids, the fewest
+    speech tokens that are all of it, and the samples of silence behind it."""
 
     generate: Callable[[int], Generation]
     text_tokens: int = 0
     least_tokens: int = 0
+    pause: int = 0
 
 
 class UtterancePlan:
@@ -76,6 +78,7 @@ def plan(
             stream=request.stream,
             text_tokens=part.text_tokens,
             least_tokens=part.least_tokens,
+            pause=part.pause,
             follows=number > 0,
         )
     if number < 0:
@@ -94,6 +97,7 @@ def _whole_text(
             lambda attempt: Generation.from_request(config, task.for_attempt(attempt), sampling),
             task.text_tokens,
             task.least_tokens,
+            task.pause,
         )
 
     return map(planned, lm_tasks(model.config, tokenizer, request, text, read))
@@ -112,7 +116,8 @@ def _arriving_text(model: Model, request: SpeechRequest, read: Reader) -> Planne
             seed=request.seed,
             sampling=request.sampling or model.config.sampling,
             max_tokens=max_tokens,
-        )
+        ),
+        pause=pause_samples(lm.config, request),
     )
 
 

@@ -252,7 +252,7 @@ class Scheduler:
     def _deliver(self, session: Session, samples: Floats) -> None:
         final = session.final
         try:
-            tokens = session.take.advance(samples)
+            samples, tokens = session.take.advance(samples)
         except UnusableTakeError as error:
             self._retry(session, error)
             return

@@ -45,12 +45,15 @@ class Utterance:
         stream: bool,
         text_tokens: int = 0,
         least_tokens: int = 0,
+        pause: int = 0,
         follows: bool = False,
     ) -> None:
         """`generate`: the row of the LM for an attempt, the first being 0; fewer than
-        `least_tokens` end too soon; whether it `follows` another one of its session."""
+        `least_tokens` end too soon; `pause` samples of silence behind it; whether it `follows`
+        another one of its session."""
         self.text_tokens = text_tokens
         self._least_tokens = least_tokens
+        self._pause = pause
         self._follows = follows
         self._generate = generate
         self._initial_state = state
@@ -83,6 +86,7 @@ class Utterance:
             hop=state.hop,
             fixed=state.fixed,
             least=self._least_tokens,
+            pause=self._pause,
             follows=self._follows,
         )
 

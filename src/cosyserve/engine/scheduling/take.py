@@ -44,12 +44,14 @@ class Take:
         hop: int,
         fixed: bool = False,
         least: int = 0,
+        pause: int = 0,
         follows: bool = False,
     ) -> None:
         """`prompt_tokens` of the flow's prompt, `hop` tokens in the second chunk. Where chunks are
         `fixed`, none is longer than its hop: the flow's speech depends on it. Fewer than
-        `least` tokens ended too soon. What `follows` other speech of its stream is not begun
-        before there are so many: its listener has something to hear, and it may be drawn again."""
+        `least` tokens ended too soon; `pause` samples of silence come behind the last. What
+        `follows` other speech of its stream is not begun before there are so many: its listener has
+        something to hear, and it may be drawn again."""
         self.source = source
         self.stream = stream
         self.lookahead = lookahead
@@ -60,6 +62,7 @@ class Take:
         self._last = False  # the next chunk takes all that the LM has drawn to its end
         self._next_hop()
         self._least = least
+        self._pause = pause
         if follows and stream:
             self._end += math.ceil(max(0, least - self.needed) / grid) * grid
             self.needed = self._end + lookahead
@@ -147,16 +150,18 @@ class Take:
         if self.source.finish == "length" and first and not self.heard:
             raise UnusableTakeError("the model never came to an end")
 
-    def advance(self, samples: Floats) -> int:
-        """The chunk that was due became these samples -> the tokens that it took."""
+    def advance(self, samples: Floats) -> tuple[Floats, int]:
+        """The chunk that was due became these samples -> those to send, and the tokens it took."""
         self._peak = max(self._peak, float(np.abs(samples).max(initial=0.0)))
         if self.final and self._peak < SILENCE:
             raise UnusableTakeError("the model was silent: try another seed or voice")
         reached = len(self.source.tokens) if self.final else self._end
         count, self._spoken = reached - self._spoken, reached
-        while not self.final and self._end <= self._spoken:
+        if self.final:
+            return np.pad(samples, (0, self._pause)), count
+        while self._end <= self._spoken:
             self._next_hop()
-        return count
+        return samples, count
 
     def _next_hop(self) -> None:
         self._end = next(self._ends)

@@ -245,6 +245,7 @@ class SplitEngine:
                 hop=HOP_TOKENS,
                 fixed=self._flow.remembers,
                 least=task.least_tokens,
+                pause=task.pause,
                 follows=number > 0,
             )
 
@@ -269,7 +270,7 @@ class SplitEngine:
                 final = take.final
                 async with _timeout("token2wav"):
                     samples = await stream.advance(take.due(), final=final)
-                count = take.advance(samples)
+                samples, count = take.advance(samples)
                 if final and session.finish == "stop":
                     session.finish = take.finish or "stop"
                 session.first_audio.set()

@@ -45,11 +45,13 @@ class LMConfig:
     norm_eps: float = 1e-6
     rope_theta: float = 1e6
     speech_per_text: tuple[float, ...] = (2.0, 20.0)  # tokens, at least and at most
+    pause: float = 0.0  # seconds of silence behind an utterance: some end with their last sound
     takes_pieces: bool = True  # whether it has learnt to speak while its text still arrives
     kind: LMKind = "cosyvoice2"
 
     def __post_init__(self) -> None:
         require(len(self.speech_per_text) == 2, "speech_per_text needs two numbers")
+        require(0 <= self.pause <= 2, "pause is not between 0 and 2 seconds")
         require(self.hidden % (2 * self.heads) == 0, "hidden is no even number per head")
         require(self.heads % self.kv_heads == 0, "heads don't divide into key-value heads")
 

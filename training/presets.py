@@ -23,7 +23,7 @@ from cosyserve.models.lm.lm import SpeechLM
 from cosyserve.text import TextTokenizer, spoken_text
 from training.lm import loss_of
 
-SHORTEST, LONGEST = 50, 90  # tokens of a leading utterance
+SHORTEST, LONGEST = 55, 63  # tokens of a leading utterance: a first chunk then has 12 to 20
 CANDIDATES, TRIALS = 12, 8
 LANGUAGES = {"a": "en-US", "b": "en-GB", "k": "en-US"}
 

@@ -24,7 +24,7 @@ def _valid(lengths: Tensor, like: Tensor) -> Tensor:
 
 
 def _normed(channels: int, affine: bool = True, relu: bool = True) -> nn.Sequential:
-    """Batch normalisation, then ReLU, under their published names."""
+    """Batch normalization, then ReLU, under their published names."""
     layers: OrderedDict[str, nn.Module] = OrderedDict(
         batchnorm=nn.BatchNorm1d(channels, affine=affine)
     )
@@ -173,7 +173,7 @@ class Transit(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Projects the pooled statistics; a normalised, unscaled vector."""
+    """Projects the pooled statistics; a normalized, unscaled vector."""
 
     def __init__(self, channels: int, embedding: int) -> None:
         super().__init__()

@@ -21,8 +21,8 @@ KERNELS = {
     *("linear_batch._batch_linear", "linear_few._merge_project", "linear_few._project"),
     *("linear_few._rms_norm_linear", "modulation._norm_modulate", "norm_linear._normalize"),
     *("norm_linear._layer_norm_linear", "prefill_attention._attend", "prefill_attention._rotate"),
-    "prefix_attention._attend",
-    *("relative_attention._attend", "rotation._rotate_first_head"),
+    *("prefix_attention._attend", "relative_attention._attend", "rotation._rotate_first_head"),
+    "row_attention._attend",
 }
 LOCAL_ARRAYS = {"excitation._excite"}  # of the library's sine: a stack, though nothing spills
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TypeVar
 
+import pytest
 import torch
 from torch import Tensor
 
-from cosyserve.models.flow.packing import RowSpans, pack
+from cosyserve.models.flow.packing import RowSpans, Sight, pack
 
 BLANK = 7  # positions behind the last row
 R = TypeVar("R")
@@ -24,6 +25,23 @@ def packed(rows: Sequence[Tensor]) -> tuple[Tensor, RowSpans]:
 def unpacked(together: Tensor, rows: Sequence[Tensor], times: int = 1) -> list[Tensor]:
     """The rows again, each `times` as long."""
     return list(together.split([times * len(row) for row in rows] + [times * BLANK])[:-1])
+
+
+def make_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packs of a few frames are computed as large ones are, in small tiles."""
+    from cosyserve.models.flow.kernels import linear, row_attention
+
+    monkeypatch.setattr(linear, "LARGE_ROWS", 0)
+    monkeypatch.setattr(row_attention, "QUERIES", 32)
+    monkeypatch.setattr(row_attention, "KEYS", 32)
+
+
+def tiled(sight: Sight, runs: int = 9) -> Sight:
+    """With the tiles of up to so many rows and blanks, where the pack counts as large."""
+    from cosyserve.models.flow.kernels.row_attention import query_tiles
+
+    tiles = query_tiles(sight.spans, runs)
+    return sight._replace(tiles=tiles) if len(tiles) else sight
 
 
 def finished(launches: Generator[None, None, R]) -> R:

@@ -16,6 +16,7 @@ from cosyserve.models.flow.kernels import linear
 from cosyserve.models.flow.masks import RowChunks, chunk_columns, chunks_bias
 from cosyserve.models.flow.packing import Hidden, RowSpans, Sight
 from cosyserve.models.flow.unet import stack_inputs
+from tests.models.flow.packed import tiled
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -55,7 +56,9 @@ def test_an_estimate_is_that_of_the_plain_module(
     rows = stack_inputs(x, mu, speaker, prompt)[0].T.contiguous()
     step = torch.tensor([1], device=DEVICE)
     hidden = Hidden.between(start, first - HISTORY)
-    actual, all_seen = (kernels(rows, step, Sight(spans, chunk, part)).T for part in (hidden, None))
+    actual, all_seen = (
+        kernels(rows, step, tiled(Sight(spans, chunk, part))).T for part in (hidden, None)
+    )
     size = expected.float().norm()
     assert (actual - expected[0]).float().norm() <= tolerance * size
     assert (all_seen - expected[0]).float().norm() > 5e-3 * size  # so what is hidden matters

@@ -20,7 +20,7 @@ from cosyserve.models.flow.masks import attention_bias, valid
 from cosyserve.models.flow.packing import Sight
 from cosyserve.models.flow.unet import UNet, stack_inputs
 from cosyserve.models.fused import fused_estimator
-from tests.models.flow.packed import packed, unpacked
+from tests.models.flow.packed import packed, tiled, unpacked
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -75,7 +75,7 @@ def test_an_estimate_is_that_of_the_plain_module(
     inputs = stack_inputs(x, mu, speaker, prompt).transpose(1, 2)
     rows = [row[:size] for row, size in zip(inputs, sizes, strict=True)]
     together, spans = packed(rows)
-    actual = kernels_of(unet, TIMES)(together, step, Sight(spans, grid))
+    actual = kernels_of(unet, TIMES)(together, step, tiled(Sight(spans, grid)))
     for ours, reference, size in zip(unpacked(actual, rows), expected, sizes, strict=True):
         error = (ours.T - reference[:, :size]).float().norm()
         assert error <= tolerance * reference[:, :size].float().norm()

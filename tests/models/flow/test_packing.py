@@ -40,3 +40,28 @@ def test_rows_once_more_stand_behind_them(lengths: list[int], blank: int) -> Non
             first += length
         assert both.starts[half][first - begin :].eq(2 * size).all()
         assert both.ends[half][first - begin :].eq(0).all()
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    st.integers(0, 20),
+    st.sampled_from([1, 4, 16]),
+    st.booleans(),
+)
+def test_tiles_are_of_one_row_each_and_cover_all(
+    lengths: list[int], blank: int, height: int, twice: bool
+) -> None:
+    size = sum(lengths) + blank
+    spans = pack(torch.tensor(lengths), size)[0]
+    spans = spans.again() if twice else spans
+    starts = spans.starts.tolist()
+    runs = (2 if twice else 1) * (len(lengths) + 1)
+    count = len(starts) // height + runs
+    begins = spans.tiles(height, count).tolist()
+    assert begins == sorted(begins)
+    assert len(begins) == count
+    covered = []
+    for begin in begins:
+        tile = range(begin, min(begin + height, len(starts)))
+        covered += [at for at in tile if starts[at] == starts[begin]]
+    assert covered == list(range(len(starts)))

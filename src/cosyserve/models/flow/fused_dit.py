@@ -13,18 +13,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.flow.dit import DiT, DiTBlock
-from cosyserve.models.flow.fused_rotary_dit import widened
 from cosyserve.models.flow.kernel_weights import conv, linear, norm
-from cosyserve.models.flow.kernels import euler
-from cosyserve.models.flow.kernels.chunk_attention import chunk_attention
+from cosyserve.models.flow.kernels import euler, row_attention
+from cosyserve.models.flow.kernels.attention import attention
 from cosyserve.models.flow.kernels.head_norm import norm_heads
 from cosyserve.models.flow.kernels.linear import norm_mish
 from cosyserve.models.flow.kernels.modulation import TimeTables, norm_modulate
+from cosyserve.models.flow.kernels.norm_linear import gelu_linear
 from cosyserve.models.flow.packing import Sight
 
 
 class FusedDiT:
     euler = staticmethod(euler.euler)
+    max_tiles = staticmethod(row_attention.max_tiles)
+    query_tiles = staticmethod(row_attention.query_tiles)
 
     def __init__(self, dit: DiT, times: Sequence[float]) -> None:
         """`times` of the Euler steps."""
@@ -49,12 +51,12 @@ class FusedDiT:
         for block in self._blocks:
             qkv = F.linear(norm_modulate(x, added, block.attention, step), *block.qkv)
             norm_heads(qkv, *block.head_norms, self._heads, block.head_eps)
-            y = chunk_attention(qkv, sight, self._heads, ieee=self.ieee)
+            y = attention(qkv, sight, self._heads, None, ieee=self.ieee)
             added = F.linear(y, *block.out), block.attention_gate
             y = block.first(norm_modulate(x, added, block.convolution, step), spans, self.ieee)
             y = block.second(norm_mish(y, block.norm, None, step), spans, self.ieee)
             y = norm_modulate(x, (y, block.convolution_gate), block.feed_forward, step)
-            y = F.linear(widened(y, *block.widen), *block.narrow)
+            y = F.linear(gelu_linear(y, *block.widen), *block.narrow)
             added = y, block.feed_forward_gate
         return F.linear(norm_modulate(x, added, self._last, step), *self._leave)
 

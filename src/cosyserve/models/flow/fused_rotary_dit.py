@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.flow.kernel_weights import bias, linear
-from cosyserve.models.flow.kernels import euler
+from cosyserve.models.flow.kernels import euler, row_attention
+from cosyserve.models.flow.kernels.attention import attention
 from cosyserve.models.flow.kernels.grouped_conv import grouped_conv
 from cosyserve.models.flow.kernels.modulation import TimeTables, norm_modulate
-from cosyserve.models.flow.kernels.prefix_attention import prefix_attention
+from cosyserve.models.flow.kernels.norm_linear import gelu_linear
 from cosyserve.models.flow.kernels.rotation import rotate_first_head
 from cosyserve.models.flow.packing import Sight
 from cosyserve.models.flow.rotary_dit import Modulation, RotaryBlock, RotaryDiT, rotary_table
@@ -24,6 +25,8 @@ from cosyserve.models.flow.rotary_dit import Modulation, RotaryBlock, RotaryDiT,
 
 class FusedRotaryDiT:
     euler = staticmethod(euler.euler)
+    max_tiles = staticmethod(row_attention.max_tiles)
+    query_tiles = staticmethod(row_attention.query_tiles)
 
     def __init__(self, dit: RotaryDiT, times: Sequence[float], max_frames: int) -> None:
         """`times` of the Euler steps; rows have at most `max_frames`."""
@@ -61,10 +64,10 @@ class FusedRotaryDiT:
             y = norm_modulate(x, added, block.attention, step)
             qkv = F.linear(y, *block.qkv)
             rotate_first_head(qkv, spans, sight.prefixes, self._rotary)
-            y = prefix_attention(qkv, sight, self._heads, next(pasts), ieee=self.ieee)
+            y = attention(qkv, sight, self._heads, next(pasts), ieee=self.ieee)
             y = F.linear(y, *block.out)
             y = norm_modulate(x, (y, block.gate), block.feed_forward, step)
-            y = F.linear(widened(y, *block.widen), *block.narrow)
+            y = F.linear(gelu_linear(y, *block.widen), *block.narrow)
             added = y, block.feed_forward_gate
         return F.linear(norm_modulate(x, added, self._last, step), *self._leave)
 
@@ -99,10 +102,3 @@ def _grouped(conv: nn.Module) -> tuple[Tensor, Tensor]:
     size = conv.in_channels // conv.groups
     weight = conv.weight.view(conv.groups, size, size, -1).permute(0, 3, 1, 2)
     return weight.contiguous(), bias(conv)
-
-
-def widened(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """GELU of a product: on a GPU the library computes it before the product is written."""
-    if x.is_cuda:
-        return torch._addmm_activation(bias, x, weight.T, use_gelu=True)
-    return F.gelu(F.linear(x, weight, bias), approximate="tanh")

@@ -15,16 +15,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.flow.kernel_weights import Conv, bias, conv, linear, norm
-from cosyserve.models.flow.kernels import euler
+from cosyserve.models.flow.kernels import euler, row_attention
+from cosyserve.models.flow.kernels.attention import attention
 from cosyserve.models.flow.kernels.linear import linear_add, norm_mish
 from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
-from cosyserve.models.flow.kernels.prefix_attention import prefix_attention
 from cosyserve.models.flow.packing import LayerPast, RowSpans, Sight
 from cosyserve.models.flow.unet import ResNet, TransformerBlock, UNet, UNetStage, time_sinusoid
 
 
 class FusedUNet:
     euler = staticmethod(euler.euler)
+    max_tiles = staticmethod(row_attention.max_tiles)
+    query_tiles = staticmethod(row_attention.query_tiles)
 
     def __init__(self, unet: UNet, times: Sequence[float]) -> None:
         """`times` of the Euler steps."""
@@ -124,7 +126,7 @@ class _Block:
         """x [T, C]."""
         ieee = call.ieee
         qkv = layer_norm_linear(x, self._qkv, act="none", ieee=ieee)
-        y = prefix_attention(qkv, call.sight, self._heads, next(call.pasts), ieee=ieee)
+        y = attention(qkv, call.sight, self._heads, next(call.pasts), ieee=ieee)
         x = linear_add(y, *self._out, x, ieee=ieee)
         y = layer_norm_linear(x, self._widen, act="gelu", ieee=ieee)
         return linear_add(y, *self._narrow, x, ieee=ieee)

@@ -32,6 +32,16 @@ class RowSpans(NamedTuple):
         """Where rows are seen up to these positions [N] only."""
         return RowSpans(self.starts, torch.where(self.ends > 0, ends, 0).int())
 
+    def tiles(self, height: int, count: int) -> Tensor:
+        """Where tiles of up to so many positions begin, each of one row, or of blanks behind rows:
+        [count] int32; N behind the last one."""
+        at = torch.arange(len(self.starts), device=self.starts.device)
+        first = torch.cat((at[:1] == 0, self.starts[1:] != self.starts[:-1]))
+        begins = (at - torch.where(first, at, 0).cummax(0).values) % height == 0
+        place = torch.where(begins, begins.cumsum(0) - 1, count)
+        tiles = at.new_full((count + 1,), len(at))
+        return tiles.scatter_(0, place, at)[:count].int()
+
     def again(self) -> RowSpans:
         """The same rows once more, behind them: [2N]."""
         size = len(self.starts)
@@ -92,6 +102,7 @@ class Sight(NamedTuple):
     hidden: Hidden | None = None
     prefixes: Prefixes | None = None
     memories: tuple[Tensor, ...] = ()
+    tiles: Tensor | None = None  # as of `RowSpans.tiles`, where a kernel wants them
 
     def pasts(self, step: Tensor) -> Iterator[LayerPast | None]:
         """Of the layers that look back, one after another."""

@@ -34,7 +34,7 @@ from cosyserve.models.flow.fused_unet import FusedUNet
 from cosyserve.models.flow.lookahead import LookaheadEncoder
 from cosyserve.models.flow.rotary_dit import RotaryDiT
 from cosyserve.models.flow.unet import UNet
-from tests.models.flow.packed import finished
+from tests.models.flow.packed import finished, make_large
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -99,11 +99,17 @@ def near(ours: Tensor, theirs: Tensor) -> bool:
     return bool((ours - theirs).norm() <= TOLERANCE * theirs.norm())
 
 
-@pytest.mark.parametrize("config", [UNET, ROTARY, DIT], ids=["unet", "rotary", "dit"])
+@pytest.mark.parametrize(
+    ("config", "large"),
+    [(UNET, False), (UNET, True), (ROTARY, False), (DIT, False)],
+    ids=["unet", "large-unet", "rotary", "dit"],
+)
 @torch.inference_mode()
 def test_packs_are_what_the_plain_flow_computes(
-    config: FlowConfig, monkeypatch: pytest.MonkeyPatch
+    config: FlowConfig, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if large:
+        make_large(monkeypatch)
     monkeypatch.setattr(packed_flow, "SIZES", (16, 24))
     flow = plain_flow_of(config)
     states = [FlowState(prompt_of(count)) for count in (3, 0, 4)]
@@ -130,10 +136,13 @@ def test_packs_are_what_the_plain_flow_computes(
         assert torch.equal(first, second)
 
 
+@pytest.mark.parametrize("large", [False, True])
 @torch.inference_mode()
 def test_chunks_of_a_flow_that_remembers_are_those_of_its_caches(
-    monkeypatch: pytest.MonkeyPatch,
+    large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if large:
+        make_large(monkeypatch)
     monkeypatch.setattr(packed_flow, "SIZES", (24, 40))
     flow = plain_flow_of(DIT)
     remembered = anew = [FlowState(prompt_of(count)) for count in (5, 0)]
@@ -157,11 +166,17 @@ def test_a_flow_without_kernels_is_not_packed() -> None:
     assert PackedFlow.of(flow, DeviceQueue(DEVICE, static=True), 4) is None
 
 
-@pytest.mark.parametrize("config", [UNET, ROTARY], ids=["unet", "rotary"])
+@pytest.mark.parametrize(
+    ("config", "large"),
+    [(UNET, False), (UNET, True), (ROTARY, False)],
+    ids=["unet", "large-unet", "rotary"],
+)
 @torch.inference_mode()
 def test_a_prompt_that_was_heard_before_is_not_computed_again(
-    config: FlowConfig, monkeypatch: pytest.MonkeyPatch
+    config: FlowConfig, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if large:
+        make_large(monkeypatch)
     monkeypatch.setattr(packed_flow, "SIZES", (16, 32))
     flow = plain_flow_of(replace(config, encoder=replace(config.encoder, chunk=5)))
     prompts = [replace(prompt_of(count), key=key) for count, key in ((14, "a"), (8, "b"), (2, "c"))]

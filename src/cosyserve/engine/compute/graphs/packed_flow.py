@@ -44,12 +44,13 @@ SIZES = (
 
 class PackedWork(Enum):
     """What a graph computes: the conditions of whole texts or of chunks, what the Euler steps begin
-    with, or one of them."""
+    with, or one of them, of whole texts or of chunks, which may look back on prefixes."""
 
     ENCODE_WHOLE = auto()
     ENCODE_CHUNK = auto()
     BEGIN = auto()
-    EULER_STEP = auto()
+    EULER_WHOLE = auto()
+    EULER_CHUNK = auto()
 
 
 class PackedFlow:
@@ -141,12 +142,14 @@ class PackedFlow:
             if self.flow.config.remembers:
                 self._buffers.write_chunks(self.queue, states if streaming else (), counts)
             own = self._write_prefixes(borrowed, counts)
-            encode = PackedWork.ENCODE_CHUNK if streaming else PackedWork.ENCODE_WHOLE
+            encode, step = PackedWork.ENCODE_WHOLE, PackedWork.EULER_WHOLE
+            if streaming:
+                encode, step = PackedWork.ENCODE_CHUNK, PackedWork.EULER_CHUNK
             self._graphs.run((encode, self._size(counts)))
             self._graphs.run((PackedWork.BEGIN, self._size(own)))
             yield
             for _ in range(self.flow.config.steps):
-                self._graphs.run((PackedWork.EULER_STEP, self._size(own)))
+                self._graphs.run((step, self._size(own)))
                 yield
             done = True
         finally:
@@ -185,10 +188,10 @@ class PackedFlow:
 
     def _compute(self, work: tuple[PackedWork, int]) -> None:
         kind, size = work
-        if kind is PackedWork.EULER_STEP:
-            self._step(size)
-        elif kind is PackedWork.BEGIN:
+        if kind is PackedWork.BEGIN:
             self._begin(size)
+        elif kind in (PackedWork.EULER_WHOLE, PackedWork.EULER_CHUNK):
+            self._step(size, streaming=kind is PackedWork.EULER_CHUNK)
         else:
             self._encode(size, streaming=kind is PackedWork.ENCODE_CHUNK)
 
@@ -232,7 +235,10 @@ class PackedFlow:
         position = spans.positions() + FRAMES_PER_TOKEN * known[row]
         at = position + FRAMES_PER_TOKEN * (buffers.counts.cumsum(0) - buffers.counts)[row]
         at = torch.where(spans.ends > 0, at, 0)  # what is behind all rows may be behind all frames
-        parts = [*(spans.again() if copies == 2 else spans), *parts]
+        spans = spans.again() if copies == 2 else spans
+        tiles = self._estimator.query_tiles(spans, copies * (self.max_rows + 1))
+        buffers.tiles[: len(tiles)].copy_(tiles)
+        parts = [*spans, *parts]
         for buffer, part in zip(buffers.sight, parts, strict=False):
             buffer[: len(part)].copy_(part)
         x, rows = buffers.x[:frames], buffers.rows[: copies * frames]
@@ -253,14 +259,18 @@ class PackedFlow:
         )
         return Hidden.between(prompt, first - estimator.history)
 
-    def _step(self, size: int) -> None:
+    def _step(self, size: int, streaming: bool) -> None:
         buffers, frames = self._buffers, FRAMES_PER_TOKEN * size
-        both = self.flow.config.copies * frames
+        copies = self.flow.config.copies
+        both = copies * frames
         rows, sight = buffers.rows[:both], buffers.sight[:, :both]
-        seen = Sight(RowSpans(*sight[:2]), self._chunk)
+        tiles = self._estimator.max_tiles(both, copies * (self.max_rows + 1))
+        seen = Sight(
+            RowSpans(*sight[:2]), self._chunk, tiles=buffers.tiles[:tiles] if tiles else None
+        )
         if self.flow.config.remembers:
             seen = seen._replace(hidden=Hidden(*sight[2:4]))
-        elif self.prefixes:
+        elif streaming and self.prefixes:
             memories = self.prefixes.memories
             seen = seen._replace(prefixes=Prefixes(*sight[2:]), memories=memories)
         v = self._estimator(rows, self._at, seen)

@@ -1,5 +1,6 @@
 """Attention of packed rows with the chunk mask: a frame sees all of its row up to the end of its
-own chunk, but for what is hidden from it. The mask is computed, not read."""
+own chunk, but for what is hidden from it. The mask is computed, not read. (One loop with masks is
+quicker than two, one of them without, where a pack is small.)"""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.kernels.linear import Tile, is_large, tile_for
+from cosyserve.models.flow.kernels.linear import Tile, tile_for
 from cosyserve.models.flow.packing import Sight
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.softmax import add_values, weigh_base2
 
-TILES = Tile(32, 128, 4, 2), Tile(64, 128, 4, 2), Tile(64, 64, 4, 3)  # queries, keys
+TILES = Tile(32, 128, 4, 2), Tile(64, 128, 4, 2)  # queries, keys
 
 
 @triton.jit
@@ -77,7 +78,6 @@ def _attend(
     heads: tl.constexpr,
     width: tl.constexpr,
     hides: tl.constexpr,
-    clear: tl.constexpr,
     ieee: tl.constexpr,
     bq: tl.constexpr,
     bk: tl.constexpr,
@@ -110,36 +110,7 @@ def _attend(
     acc = tl.zeros((bq, bd), tl.float32)
     keys = line + inner
     first, last = tl.min(starts), tl.max(ends)
-    masked_from = first
-    if clear:
-        if tl.max(starts) == first:
-            seen_to = tl.min(ends)
-            if hides:
-                seen_to = tl.minimum(seen_to, tl.min(hidden_starts))
-            masked_from = first + tl.maximum(seen_to - first, 0) // bk * bk
-        for at in range(first, masked_from, bk):
-            j = at + tl.arange(0, bk)
-            top, total, acc = turn(
-                q,
-                keys + j.to(tl.int64) * 3 * inner,
-                j,
-                starts,
-                ends,
-                hidden_starts,
-                hidden_ends,
-                last,
-                top,
-                total,
-                acc,
-                scale,
-                inner,
-                width,
-                False,
-                hides,
-                ieee,
-                bd,
-            )
-    for at in range(masked_from, last, bk):
+    for at in range(first, last, bk):
         j = at + tl.arange(0, bk)
         top, total, acc = turn(
             q,
@@ -167,8 +138,7 @@ def _attend(
 
 
 def chunk_attention(qkv: Tensor, sight: Sight, heads: int, *, ieee: bool) -> Tensor:
-    """qkv [N, 3 * heads * D] of packed rows -> [N, heads * D], zero behind the last row. On a GPU a
-    launch of torch's must lie between the writing of what sight holds and this."""
+    """As `attention`, without a past."""
     spans, hidden = sight.spans, sight.hidden
     length, columns = qkv.shape
     width = columns // (3 * heads)
@@ -189,7 +159,6 @@ def chunk_attention(qkv: Tensor, sight: Sight, heads: int, *, ieee: bool) -> Ten
         heads=heads,
         width=width,
         hides=hidden is not None,
-        clear=is_large(length),  # with fewer, two loops take longer than one with masks
         ieee=ieee,
         bq=bq,
         bk=bk,

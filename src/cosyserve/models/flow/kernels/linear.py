@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.kernels import Budget, budget, pdl
+from cosyserve.models.kernels import Budget, budget, pdl, processors
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.tiles import load_tile, load_vector, mean_rstd, times
 
@@ -27,6 +27,9 @@ class Tile(NamedTuple):
     columns: int
     warps: int
     stages: int
+
+    def programs(self, rows: int, columns: int) -> int:
+        return int(triton.cdiv(rows, self.rows) * triton.cdiv(columns, self.columns))
 
 
 Tiles = tuple[Tile, ...]  # for small, medium, large and huge numbers of rows
@@ -48,6 +51,8 @@ LINEAR_ADD: dict[Budget, Tiles] = {
     ),
 }
 HELD = {Budget.HOPPER: 1024, Budget.SMALL: 256}  # terms of a sum at once, below LARGE_ROWS
+# Of large calls, where all programs of such tiles run at once: three on a processor.
+LOW_LARGE = {Budget.HOPPER: Tile(64, 64, 4, 4)}
 LONG_SUMS: dict[Budget, Tiles] = {  # of more terms than HELD
     Budget.HOPPER: (Tile(16, 32, 4, 4), Tile(64, 64, 4, 4), *LINEAR_ADD[Budget.HOPPER][2:]),
     Budget.SMALL: (Tile(16, 32, 4, 4), Tile(64, 64, 4, 3), *LINEAR_ADD[Budget.SMALL][2:]),
@@ -61,11 +66,6 @@ AREA = {Budget.HOPPER: 8192, Budget.SMALL: 4096}
 def is_large(rows: int) -> bool:
     """Whether products take longest; with fewer rows, waiting for memory does."""
     return rows >= LARGE_ROWS
-
-
-def is_huge(rows: int) -> bool:
-    """Whether the rows are more than an H200 computes at a time in the tiles for large calls."""
-    return rows >= HUGE_ROWS
 
 
 def tile_for(rows: int, tiles: Tiles) -> Tile:
@@ -145,7 +145,10 @@ def linear_add(
     cut = budget(x.device)
     held = size <= HELD[cut]
     whole = not is_large(rows) and held  # sums in one go
-    bm, bn, warps, stages = tile_for(rows, (LINEAR_ADD if held else LONG_SUMS)[cut])
+    tile, low = tile_for(rows, (LINEAR_ADD if held else LONG_SUMS)[cut]), LOW_LARGE.get(cut)
+    if low and is_large(rows) and low.programs(rows, outputs) <= 3 * processors(x.device):
+        tile = low
+    bm, bn, warps, stages = tile
     if whole:
         depth = max(16, triton.next_power_of_2(size) // 2)
     else:

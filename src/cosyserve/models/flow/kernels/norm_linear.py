@@ -14,15 +14,13 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.kernels.linear import Norm, Tile, Tiles, is_huge, is_large, tile_for
+from cosyserve.models.flow.kernels.linear import Norm, Tile, Tiles, is_large, tile_for
 from cosyserve.models.kernels import Budget, budget, pdl, processors
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.tiles import load_tile, load_vector, mean_rstd, times
 
 TILES: dict[Budget, Tiles] = {
-    Budget.HOPPER: (
-        *(Tile(32, 128, 4, 2), Tile(64, 128, 8, 2), Tile(128, 64, 8, 3), Tile(128, 32, 8, 2)),
-    ),
+    Budget.HOPPER: (Tile(32, 128, 4, 2), Tile(64, 128, 8, 2), Tile(128, 64, 8, 3)),
     Budget.SMALL: (Tile(32, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
 }
 # Where all programs of such tiles run at once, they are quicker than larger ones.
@@ -148,13 +146,16 @@ def layer_norm_linear(x: Tensor, layer: FoldedLinear, *, act: Act, ieee: bool) -
     """LayerNorm, a linear layer and perhaps an activation: x [R, K] -> [R, N]. A program holds
     whole rows, so K should be small: 512 at most."""
     rows, size = x.shape
-    if is_huge(rows) and act == "none":  # the library's product gains more than a launch costs
-        return F.linear(_normalized(x, layer.eps), layer.weight, layer.rounded_bias)
+    if is_large(rows) and act != "silu":  # the library's product gains more than a launch costs
+        y, weights = _normalized(x, layer.eps), (layer.weight, layer.rounded_bias)
+        if act == "none":
+            return F.linear(y, *weights)
+        return F.gelu(F.linear(y, *weights)) if ieee else gelu_linear(y, *weights)
     outputs = len(layer.weight)
     out = torch.empty(rows, outputs, device=x.device, dtype=x.dtype)
     cut = budget(x.device)
     tile, low = tile_for(rows, (WIDE_TILES if size > WIDE else TILES)[cut]), LOW.get(cut)
-    if low and size <= WIDE and _programs(low, rows, outputs) <= processors(x.device):
+    if low and size <= WIDE and low.programs(rows, outputs) <= processors(x.device):
         tile = low
     bm, bn, warps, stages = tile
     height, width = triton.cdiv(rows, bm), triton.cdiv(outputs, bn)
@@ -187,6 +188,14 @@ def layer_norm_linear(x: Tensor, layer: FoldedLinear, *, act: Act, ieee: bool) -
         launch_pdl=pdl(x),
     )
     return out
+
+
+def gelu_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """GELU, near enough by tanh, of a product: on a GPU the library computes it before the product
+    is written."""
+    if x.is_cuda:
+        return torch._addmm_activation(bias, x, weight.T, use_gelu=True)
+    return F.gelu(F.linear(x, weight, bias), approximate="tanh")
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -225,10 +234,6 @@ def _normalized(x: Tensor, eps: float) -> Tensor:
         launch_pdl=pdl(x),
     )
     return out
-
-
-def _programs(tile: Tile, rows: int, outputs: int) -> int:
-    return int(triton.cdiv(rows, tile.rows) * triton.cdiv(outputs, tile.columns))
 
 
 def _turns(height: int, width: int, resident: int) -> int:

@@ -13,16 +13,16 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.kernels.chunk_attention import chunk_attention, turn
-from cosyserve.models.flow.kernels.linear import Tile, Tiles, is_large, tile_for
+from cosyserve.models.flow.kernels.chunk_attention import turn
+from cosyserve.models.flow.kernels.linear import Tile, Tiles, tile_for
 from cosyserve.models.flow.kernels.past import past_arguments
 from cosyserve.models.flow.packing import LayerPast, Sight
 from cosyserve.models.kernels import Budget, budget, pdl
 from cosyserve.models.kernels.launch import launch, prefetch_l2
 
 TILES: dict[Budget, Tiles] = {  # queries, keys
-    Budget.HOPPER: (Tile(32, 256, 8, 2), Tile(32, 128, 4, 2), Tile(64, 64, 4, 3)),
-    Budget.SMALL: (Tile(32, 64, 4, 2), Tile(32, 64, 4, 2), Tile(64, 64, 4, 2)),
+    Budget.HOPPER: (Tile(32, 256, 8, 2), Tile(32, 128, 4, 2)),
+    Budget.SMALL: (Tile(32, 64, 4, 2),),
 }
 
 
@@ -99,7 +99,6 @@ def _attend(
     heads: tl.constexpr,
     width: tl.constexpr,
     places: tl.constexpr,
-    clear: tl.constexpr,
     ieee: tl.constexpr,
     bq: tl.constexpr,
     bk: tl.constexpr,
@@ -123,9 +122,9 @@ def _attend(
     count, line = tl.load(known + at), tl.load(lines + at).to(tl.int64)
     memory += tl.program_id(1) * width
     if pdl:
-        if not clear:  # of another step than this one it would do no harm
-            near = memory + (tl.load(step).to(tl.int64) * all_lines + line) * places * 2 * inner
-            _fetch_soon(near, count, inner, most)
+        # Of another step than this one it would do no harm.
+        near = memory + (tl.load(step).to(tl.int64) * all_lines + line) * places * 2 * inner
+        _fetch_soon(near, count, inner, most)
         gdc_wait()
     memory += tl.load(step).to(tl.int64) * all_lines * places * 2 * inner
     queries = qkv + tl.program_id(1) * width
@@ -143,32 +142,7 @@ def _attend(
         mine = starts == start
         seen = tl.where(mine, count + ends - start, 0)
         last = tl.max(seen)
-        masked_from = 0
-        if clear:
-            if tl.min(mine.to(tl.int32)) == 1:
-                masked_from = tl.maximum(tl.min(seen), 0) // bk * bk
-            for key in range(0, masked_from, bk):
-                top, total, acc = _row_turn(
-                    q,
-                    keys,
-                    held,
-                    start,
-                    count,
-                    key,
-                    seen,
-                    last,
-                    top,
-                    total,
-                    acc,
-                    scale,
-                    inner,
-                    width,
-                    False,
-                    ieee,
-                    bk,
-                    bd,
-                )
-        for key in range(masked_from, last, bk):
+        for key in range(0, last, bk):
             top, total, acc = _row_turn(
                 q,
                 keys,
@@ -205,12 +179,9 @@ def _attend(
 
 
 def prefix_attention(
-    qkv: Tensor, sight: Sight, heads: int, past: LayerPast | None, *, ieee: bool
+    qkv: Tensor, sight: Sight, heads: int, past: LayerPast, *, ieee: bool
 ) -> Tensor:
-    """As `chunk_attention`, where nothing is hidden; the past's memory [steps, lines, frames,
-    2 * heads * D] has keys and values."""
-    if past is None:
-        return chunk_attention(qkv, sight, heads, ieee=ieee)
+    """As `attention`, with a past."""
     length, columns = qkv.shape
     width = columns // (3 * heads)
     out = torch.empty(length, heads * width, device=qkv.device, dtype=qkv.dtype)
@@ -228,7 +199,6 @@ def prefix_attention(
         scale=1.0 / (math.sqrt(width) * math.log(2.0)),
         heads=heads,
         width=width,
-        clear=is_large(length),
         ieee=ieee,
         bq=bq,
         bk=bk,

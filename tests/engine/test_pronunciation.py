@@ -57,6 +57,78 @@ def test_ssml_is_its_parts_and_the_pauses_between_them(model: Model) -> None:
     np.testing.assert_allclose(heard(asyncio.run(in_an_engine())), heard(chunks), atol=1e-3)
 
 
+@pytest.fixture(scope="module")
+def pausing() -> Model:
+    """The same with a pause of 2400 samples behind every utterance."""
+    parts = random_parts()
+    assert parts.config.lm
+    lm = replace(parts.config.lm, pause=0.1)
+    return assemble(replace(parts, config=replace(parts.config, lm=lm)))
+
+
+@pytest.mark.parametrize(
+    ("inner", "parts"),
+    [
+        ("One.<break time='300ms'/>Two.", [("One.", 1.0, 7200), ("Two.", 1.0, 2400)]),
+        ("One.<break strength='none'/>Two.", [("One.", 1.0, 0), ("Two.", 1.0, 2400)]),
+        ("One.<break time='300ms'/>", [("One.", 1.0, 7200)]),
+        ("One.<break time='0s'/>", [("One.", 1.0, 0)]),
+        (
+            "One <prosody rate='200%'>two, </prosody>three.",
+            [("One", 1.0, 0), ("two,", 2.0, 0), ("three.", 1.0, 2400)],
+        ),
+        (
+            "<prosody rate='200%'>“One!”</prosody> Two <prosody rate='50%'>three.</prosody> Four.",
+            [("“One!”", 2.0, 1200), ("Two", 1.0, 0), ("three.", 0.5, 4800), ("Four.", 1.0, 2400)],
+        ),
+    ],
+)
+def test_a_break_takes_the_place_of_the_models_own_pause(
+    model: Model, pausing: Model, inner: str, parts: list[tuple[str, float, int]]
+) -> None:
+    expected: list[np.ndarray] = []
+    for number, (text, speed, silence) in enumerate(parts):
+        part = asked(model, text, seed=3 + number, speed=speed)
+        expected += [heard(list(speak(model, part))), np.zeros(silence)]
+    request = asked(pausing, f"<speak>{inner}</speak>")
+    found = heard(list(speak(pausing, request)))
+    np.testing.assert_array_equal(found, np.concatenate(expected))
+
+    async def in_an_engine() -> list[AudioChunk]:
+        engine = LocalEngine(pausing, slots=2)
+        try:
+            return [chunk async for chunk in engine.open(request)]
+        finally:
+            await engine.close()
+
+    np.testing.assert_allclose(heard(asyncio.run(in_an_engine())), found, atol=1e-3)
+
+
+def test_pauses_between_the_sentences_of_a_part_stay(model: Model, pausing: Model) -> None:
+    text = " ".join(f"This is a rather long sentence, and its number is {n}." for n in range(9))
+    whole, paused, final = (
+        len(heard(list(speak(speaker, asked(speaker, text, stream=False, final_pause=pause)))))
+        for speaker, pause in ((model, True), (pausing, True), (pausing, False))
+    )
+    pauses, rest = divmod(paused - whole, 2400)
+    assert (pauses > 1, rest) == (True, 0)
+    assert paused - final == 2400
+
+
+def test_text_in_pieces_may_end_without_a_pause(pausing: Model) -> None:
+    with_pause, without = (
+        heard(
+            list(
+                speak(
+                    pausing, replace(asked(pausing, "", final_pause=p), text=iter(["One ", "two."]))
+                )
+            )
+        )
+        for p in (True, False)
+    )
+    np.testing.assert_array_equal(with_pause, np.pad(without, (0, 2400)))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from cosyserve.text.sentences import SentenceBuffer, sentences, sentences_async
+from cosyserve.text.sentences import SentenceBuffer, ends_sentence, sentences, sentences_async
 
 CASES: list[tuple[str, Sequence[str]]] = [
     ("", []),
@@ -69,6 +69,31 @@ def test_clauses(text: str, expected: Sequence[str], step: int) -> None:
     pieces = (text[place : place + step] for place in range(0, len(text), step))
     whole = [clause for piece in pieces for clause in buffer.push(piece)]
     assert whole + list(buffer.flush()) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "following", "ends"),
+    [
+        ("He left.", "Then", True),
+        ("Did he?", "Yes", True),
+        ("He said “go!”", "Then", True),
+        ("Well…", "no", True),
+        ("走吧。", "好", True),
+        ("他说“走！”", "好", True),
+        ("He has 5.", "Then", True),
+        ("He left", "Then", False),
+        ("He left,", "then", False),
+        ("He said:", "go", False),
+        ("走吧，", "好", False),
+        ("One. Two", "three", False),
+        ("I met Dr.", "Who", False),
+        ("House No.", "5", False),
+    ],
+)
+def test_whether_a_sentence_ends_where_another_text_follows(
+    text: str, following: str, ends: bool
+) -> None:
+    assert ends_sentence(text, following) is ends
 
 
 def test_a_sentence_does_not_wait_for_the_next_to_end() -> None:

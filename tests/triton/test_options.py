@@ -33,6 +33,8 @@ def test_a_request_survives_the_journey() -> None:
         normalize=False,
         sampling=Sampling(0.5, 7, temperature=0.7),
         language="en",
+        lexicon={"nginx": "engine x"},
+        final_pause=False,
     )
     options = json.dumps(request_options(request))
     assert read(options, stream=False) == request

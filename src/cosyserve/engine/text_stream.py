@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from cosyserve.contracts import (
 from cosyserve.engine.compute.playback import Playback
 from cosyserve.errors import InputError, OverloadError
 from cosyserve.text.pronunciation.ssml import is_ssml, read_ssml
-from cosyserve.text.sentences import Split, sentences, sentences_async
+from cosyserve.text.sentences import Split, ends_sentence, sentences, sentences_async
 
 Speak = Callable[[SpeechRequest], AsyncGenerator[AudioChunk, None]]
 NOTHING = np.zeros(0, np.float32)
@@ -45,10 +46,13 @@ class ConcatenatedChunks:
     def started(self) -> bool:
         return self._playback.chunks > 0
 
-    def next_request(self, text: str, rate: float = 1.0) -> SpeechRequest:
+    def next_request(
+        self, text: str, rate: float = 1.0, *, final_pause: bool = True
+    ) -> SpeechRequest:
         seed = self._request.seed + self._sentences
         self._sentences += 1
-        return replace(self._request, text=text, seed=seed, speed=self._request.speed * rate)
+        speed = self._request.speed * rate
+        return replace(self._request, text=text, seed=seed, speed=speed, final_pause=final_pause)
 
     def silence(self, seconds: float) -> AudioChunk:
         return self._send(np.zeros(round(seconds * SAMPLE_RATE), np.float32))
@@ -119,10 +123,17 @@ def _in_parts(
     if not any(part.text for part in ssml.parts):
         raise InputError("there is nothing to say in the text")
     speech = ConcatenatedChunks(replace(request, lexicon=request.lexicon | ssml.lexicon))
-    return speech, [
-        (speech.next_request(part.text, part.rate) if part.text else None, part.pause)
-        for part in ssml.parts
-    ]
+    parts: list[tuple[SpeechRequest | None, float]] = []
+    for part, following in zip_longest(ssml.parts, ssml.parts[1:]):
+        said = None
+        if part.text:
+            # A break takes the place of the model's own pause; inside a sentence there is none.
+            final_pause = part.pause is None and (
+                ends_sentence(part.text, following.text) if following else request.final_pause
+            )
+            said = speech.next_request(part.text, part.rate, final_pause=final_pause)
+        parts.append((said, part.pause or 0.0))
+    return speech, parts
 
 
 def opened(

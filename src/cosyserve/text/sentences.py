@@ -64,15 +64,27 @@ async def sentences_async(
             await pieces.aclose()
 
 
+def ends_sentence(text: str, following: str) -> bool:
+    """Whether a sentence ends with the text, before the one that follows."""
+    joined = f"{text} {following}"
+    found = (match for match in END["sentence"].finditer(joined) if match.end() == len(text))
+    return any(_is_end(joined, match) for match in found)
+
+
 def _end(text: str, split: Split) -> int:
     """Where the first sentence ends that is long enough; 0: nowhere yet."""
     for match in END[split].finditer(text):
-        end, mark = match.end(), text[match.start()]
+        end = match.end()
         if end < MIN_CHARACTERS[split] or not speakable(text[:end]):
             continue
-        if mark == "." and ends_in_abbreviation(text, match.start()):
-            continue
-        if mark in ".,;:" and in_number(text, end):
-            continue
-        return end
+        if _is_end(text, match):
+            return end
     return 0
+
+
+def _is_end(text: str, match: re.Match[str]) -> bool:
+    """Whether the mark belongs to no abbreviation and no number."""
+    mark = text[match.start()]
+    if mark == "." and ends_in_abbreviation(text, match.start()):
+        return False
+    return not (mark in ".,;:" and in_number(text, match.end()))

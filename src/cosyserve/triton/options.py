@@ -35,6 +35,7 @@ class RequestOptions(TypedDict, total=False):
     normalize: Annotated[bool, Field(validation_alias=AliasChoices("normalize", "normalise"))]
     stream: bool
     lexicon: dict[str, str]
+    final_pause: bool
     top_p: float
     top_k: int
     temperature: float
@@ -58,6 +59,8 @@ def request_options(request: SpeechRequest) -> RequestOptions:
     )
     if request.lexicon:
         options["lexicon"] = request.lexicon
+    if not request.final_pause:
+        options["final_pause"] = False
     if request.sampling is not None:
         options["top_p"] = request.sampling.top_p
         options["top_k"] = request.sampling.top_k

@@ -74,8 +74,13 @@ def test_a_pause_is_heard_behind_every_utterance(
     pauses, rest = divmod(len(expected) - len(whole), 2400)
     assert (pauses > 1, rest) == (True, 0)
     assert not expected[-2400:].any()
-    found = samples(asyncio.run(heard(SplitEngine(weightless(paused), *parts_alone), request)))
+    engine = SplitEngine(weightless(paused), *parts_alone)
+    found = samples(asyncio.run(heard(engine, request)))
     assert decibels(found, expected) < -40
+    request = replace(request, final_pause=False)  # the others stay
+    found = samples(asyncio.run(heard(engine, request)))
+    assert decibels(found, expected[:-2400]) < -40
+    np.testing.assert_array_equal(samples(list(speak(paused, request))), expected[:-2400])
 
 
 def test_sessions_share_both_parts_and_nothing_is_left(

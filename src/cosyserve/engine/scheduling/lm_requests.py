@@ -49,13 +49,38 @@ def lm_tasks(
 ) -> Iterator[LMTask]:
     """A task per segment, each when it is asked for; none where there is nothing to say."""
     assert config.lm
+    tasks = _lm_tasks(config, config.lm, tokenizer, request, text, read)
+    if request.final_pause or not config.lm.pause:
+        return tasks
+    return _without_final_pause(tasks)
+
+
+def _without_final_pause(tasks: Iterator[LMTask]) -> Iterator[LMTask]:
+    """The same tasks, each when the next is known: no pause is behind the last."""
+    held: LMTask | None = None
+    for task in tasks:
+        if held:
+            yield held
+        held = task
+    if held:
+        yield replace(held, pause=0)
+
+
+def _lm_tasks(
+    config: ModelConfig,
+    lm: LMConfig,
+    tokenizer: TextTokenizer,
+    request: SpeechRequest,
+    text: str,
+    read: Reader,
+) -> Iterator[LMTask]:
     check_unicode(text)
-    own, text = _own_prefix(config.lm, text)
-    led = prompt(request, config.lm, tokenizer, own, read)
+    own, text = _own_prefix(lm, text)
+    led = prompt(request, lm, tokenizer, own, read)
     lead, speech = (*led.prefix, *led.text), led.speech
     pace = Pace.of(config, len(led.text), len(speech), led.transcript)
     max_tokens = max_speech_tokens(config, request)
-    pause = pause_samples(config.lm, request)
+    pause = pause_samples(lm, request)
     parts = segments(
         text,
         tokenizer.length,
@@ -66,12 +91,12 @@ def lm_tasks(
     )
     silent = spoken = False
     for number, part in enumerate(parts):
-        ids = encode(tokenizer, part, config.lm.text_vocab)
+        ids = encode(tokenizer, part, lm.text_vocab)
         if not tokenizer.speaks(ids):
             silent = True
             continue
         left = MAX_POSITIONS - len(lead) - len(ids) - len(speech) - 2  # start and task
-        min_tokens, limit = _lengths(config.lm, len(ids), min(max_tokens, left))
+        min_tokens, limit = _lengths(lm, len(ids), min(max_tokens, left))
         lm_request = LMRequest(
             text=(*lead, *ids),
             speech=tuple(speech),

@@ -117,7 +117,7 @@ def _arriving_text(model: Model, request: SpeechRequest, read: Reader) -> Planne
             sampling=request.sampling or model.config.sampling,
             max_tokens=max_tokens,
         ),
-        pause=pause_samples(lm.config, request),
+        pause=pause_samples(lm.config, request) if request.final_pause else 0,
     )
 
 

@@ -49,11 +49,12 @@ _ALPHABETS: dict[str, Callable[[str], str]] = {
 
 @dataclass(frozen=True)
 class SsmlPart:
-    """A text ("": none), how fast it is spoken, and seconds of silence behind it."""
+    """A text ("": none), how fast it is spoken, and seconds of silence behind it (None: no break
+    says how many)."""
 
     text: str
     rate: float = 1.0
-    pause: float = 0.0
+    pause: float | None = None
 
 
 @dataclass(frozen=True)
@@ -144,17 +145,17 @@ class _Reader:
 
     def finish(self) -> Ssml:
         self._end_part()
-        if sum(part.pause for part in self.parts) > MAX_PAUSES:
+        if sum(part.pause or 0.0 for part in self.parts) > MAX_PAUSES:
             raise InputError(f"SSML: all breaks together are longer than {MAX_PAUSES:g} s")
         return Ssml(self.parts, self.lexicon)
 
-    def _end_part(self, pause: float = 0.0) -> None:
+    def _end_part(self, pause: float | None = None) -> None:
         text, self.text = " ".join(self.text.split()), ""
         if speakable(text):
             self.parts.append(SsmlPart(text, self.rates[-1], pause))
-        elif pause:
+        elif pause is not None:
             last = self.parts.pop() if self.parts else SsmlPart("")
-            self.parts.append(replace(last, pause=last.pause + pause))
+            self.parts.append(replace(last, pause=(last.pause or 0.0) + pause))
 
     def _word(self, name: str, attributes: dict[str, str], inner: str) -> str:
         if name == "sub":

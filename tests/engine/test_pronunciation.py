@@ -78,7 +78,7 @@ def pausing() -> Model:
             [("One", 1.0, 0), ("two,", 2.0, 0), ("three.", 1.0, 2400)],
         ),
         (
-            "<prosody rate='200%'>“One!”</prosody> Two <prosody rate='50%'>three.</prosody> Four.",
+            "<prosody rate='200%'>“One!”</prosody> Two <prosody rate='50%'>three</prosody>. Four.",
             [("“One!”", 2.0, 1200), ("Two", 1.0, 0), ("three.", 0.5, 4800), ("Four.", 1.0, 2400)],
         ),
     ],

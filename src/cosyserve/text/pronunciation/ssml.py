@@ -15,6 +15,7 @@ from cosyserve.text.language import Language, detect
 from cosyserve.text.pronunciation.lexicon import marked
 from cosyserve.text.pronunciation.phonemes import from_arpabet, from_ipa, from_pinyin
 from cosyserve.text.pronunciation.say_as import say_as
+from cosyserve.text.sentences import END
 from cosyserve.text.split import speakable
 from cosyserve.text.tokens.special import MARKS
 
@@ -150,12 +151,21 @@ class _Reader:
         return Ssml(self.parts, self.lexicon)
 
     def _end_part(self, pause: float | None = None) -> None:
-        text, self.text = " ".join(self.text.split()), ""
+        text, self.text = self._behind_marks(" ".join(self.text.split())), ""
         if speakable(text):
             self.parts.append(SsmlPart(text, self.rates[-1], pause))
         elif pause is not None:
             last = self.parts.pop() if self.parts else SsmlPart("")
             self.parts.append(replace(last, pause=(last.pause or 0.0) + pause))
+
+    def _behind_marks(self, text: str) -> str:
+        """A text without the marks at its start that belong to the words before it."""
+        marks = END["clause"].match(f"{text} ")
+        if marks is None or not self.parts or self.parts[-1].pause is not None:
+            return text
+        last = self.parts.pop()
+        self.parts.append(replace(last, text=last.text + marks[0]))
+        return text[marks.end() :].lstrip()
 
     def _word(self, name: str, attributes: dict[str, str], inner: str) -> str:
         if name == "sub":

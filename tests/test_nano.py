@@ -16,12 +16,13 @@ import pytest
 import cosyserve
 from cosyserve.audio import resample, whisper_log_mel
 from cosyserve.checkpoints.load import SHIPPED, SHIPPED_FOLDER
-from cosyserve.contracts import SAMPLE_RATE, SAMPLES_PER_TOKEN, Voice
+from cosyserve.contracts import SAMPLE_RATE, SAMPLES_PER_TOKEN, Recording, Voice
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.tts import TTS
 from cosyserve.errors import InputError
 from cosyserve.models.config import LEVELS
 from cosyserve.settings import Settings
+from cosyserve.voices.enroll import enroll
 from cosyserve.voices.file import load_voice
 
 SENTENCE = "Nobody hesitates to chat with his neighbor."
@@ -88,6 +89,18 @@ def test_speech_ends_with_a_pause(nano: TTS, speed: float, pause: int) -> None:
     whole = nano.say(SENTENCE, speed=speed)
     assert not whole[-pause:].any()
     assert whole[-pause - SAMPLES_PER_TOKEN : -pause].any()
+
+
+def test_silence_around_a_recording_is_no_part_of_the_voice(nano: TTS) -> None:
+    one, two = (nano.say(SENTENCE, seed=seed, final_pause=False) for seed in (1, 2))
+    half = np.zeros(SAMPLE_RATE // 2, np.float32)
+    bare, *hushed = (
+        enroll(nano.model, Recording(np.concatenate(parts), SAMPLE_RATE)).embedding
+        for parts in ((one, two), (one, two, half), (half, one, two), (one, half, two))
+    )
+    for embedding in hushed:  # 0.4 where the silence is heard
+        likeness = embedding @ bare / np.linalg.norm(embedding) / np.linalg.norm(bare)
+        assert likeness > 0.8
 
 
 def test_it_speaks_when_no_model_is_given(nano: TTS, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,7 @@ NANO = ModelConfig(
         growth=16,
         bn_size=2,
         block_layers=(4, 8, 6),
+        takes_silence=False,  # the corpus has none that is long
     ),
 )
 

@@ -62,3 +62,28 @@ def test_frame_counts(length: int) -> None:
 def test_silence_is_finite() -> None:
     for feature in (prompt_mel, whisper_log_mel, kaldi_fbank, speaker_fbank):
         assert np.isfinite(feature(np.zeros(16000, np.float32))).all()
+
+
+def test_how_long_silence_is_makes_no_difference_where_it_is_left_out() -> None:
+    chance = np.random.default_rng(0)
+    words = [0.1 * chance.standard_normal(16_000).astype(np.float32) for _ in range(2)]
+
+    def heard(front: int, middle: int, end: int, noise: float = 0.0, **options: bool) -> Floats:
+        parts = [np.zeros(160 * n, np.float32) for n in (front, middle, end)]
+        wave = np.concatenate([parts[0], words[0], parts[1], words[1], parts[2]])
+        hiss = noise * np.random.default_rng(1).standard_normal(len(wave))
+        return speaker_fbank(wave + hiss.astype(np.float32), **options)
+
+    np.testing.assert_array_equal(heard(5, 10, 5, silence=False), heard(5, 10, 5))
+    short, long = heard(20, 40, 20, silence=False), heard(99, 50, 70, silence=False)
+    np.testing.assert_allclose(short, long, atol=1e-5)
+    assert len(heard(20, 40, 20)) > len(short) > len(heard(0, 0, 0))
+    room = heard(20, 40, 20, noise=5e-4, silence=False)  # 46 dB below the words
+    assert len(room) == len(short)
+
+
+@pytest.mark.parametrize("loudness", [0.0, 0.9])
+def test_a_recording_in_which_next_to_nothing_is_heard_stays_as_it_is(loudness: float) -> None:
+    wave = np.zeros(16_000, np.float32)
+    wave[8_000] = loudness
+    np.testing.assert_array_equal(speaker_fbank(wave, silence=False), speaker_fbank(wave))

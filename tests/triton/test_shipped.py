@@ -1,4 +1,4 @@
-"""The voice of the package on a real Triton server, by name."""
+"""The voice of the package on a real Triton server, by name, and how it learns others."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 
 import cosyserve
-from cosyserve.contracts import Floats, Mode, SpeechRequest
+from cosyserve.contracts import Floats, Mode, Recording, SpeechRequest
 from cosyserve.engine.speak import speak
 from cosyserve.triton import tensors
 from cosyserve.triton.engine import TritonEngine
 from cosyserve.triton.speech import speech_inputs
+from cosyserve.voices.enroll import enroll
 from cosyserve.voices.shipped import describe
 from tests.triton.asking import asking
 from tests.triton.server import serving
@@ -44,11 +45,23 @@ def test_every_shipped_voice_has_its_name(tmp_path: Path) -> None:
     options = {"options": tensors.text(json.dumps({"seed": 2, "stream": True}))}
     unnamed = speech_inputs(TEXT) | options  # as a client asks that sends no recording
     settings = ("default_voice=bf_emma", "decoupled_mode=false")
-    models = ["cosyvoice2", "cosyvoice2_streaming", "token2wav", "tensorrt_llm"]
+    models = [
+        "cosyvoice2",
+        "cosyvoice2_streaming",
+        "token2wav",
+        "tensorrt_llm",
+        "speaker_embedding",
+    ]
+    noise = 0.1 * np.random.default_rng(0).standard_normal(16_000).astype(np.float32)
+    recording = np.pad(noise, 8_000)  # its encoder has not learnt silence
     with serving(tmp_path, "nano", *settings, models=models) as server:
         names, (found, in_parts) = asyncio.run(listen(server.grpc))
         answer = asking(server, lambda c: c.infer("cosyvoice2", unnamed, seconds=60))
+        given = {"reference_wav": recording[None]}
+        learnt = asking(server, lambda c: c.infer("speaker_embedding", given, seconds=60))
     assert names == set(voices)
+    embedding = enroll(model, Recording(recording, 16_000)).embedding
+    np.testing.assert_allclose(learnt["embedding"][0], embedding, rtol=1e-3, atol=1e-4)
     request = SpeechRequest(TEXT, voices["bf_emma"], Mode.ZERO_SHOT, seed=2, stream=True)
     expected = np.concatenate([chunk.samples for chunk in speak(model, request)])
     assert np.abs(answer["waveform"][0] - expected).max() < 1e-3

@@ -44,6 +44,27 @@ def test_the_shortest_the_longest_silence_and_clipping(audio: Recording, model: 
     check_fits(voice, model.config.voice_format)
 
 
+def with_silence(audio: Recording, seconds: float) -> Recording:
+    """At both ends."""
+    return replace(audio, samples=np.pad(audio.samples, round(seconds * audio.rate)))
+
+
+def test_silence_is_no_part_of_a_voice_where_the_encoder_has_not_learnt_it(model: Model) -> None:
+    assert model.config.speaker_encoder
+    encoder = replace(model.config.speaker_encoder, takes_silence=False)
+    careful = replace(model, config=replace(model.config, speaker_encoder=encoder))
+    audio = recording(1.0)
+    hushed = [enroll(careful, with_silence(audio, seconds)) for seconds in (0.5, 1.0)]
+    np.testing.assert_allclose(hushed[0].embedding, hushed[1].embedding, atol=1e-4)
+    assert [len(voice.speech_tokens) for voice in hushed] == [50, 75]
+    for same in (audio, with_silence(audio, 0.05), recording(1.0, loudness=0.0)):
+        found, expected = (enroll(either, same).content_hash for either in (careful, model))
+        assert found == expected
+    assert (
+        np.abs(enroll(model, with_silence(audio, 0.5)).embedding - hushed[0].embedding).max() > 0.01
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "warned"),
     [

@@ -39,6 +39,10 @@ KALDI_PREEMPHASIS = 0.97
 KALDI_POVEY_EXPONENT = 0.85
 KALDI_POWER_FLOOR = float(np.finfo(np.float32).eps)
 
+SPEAKER_AUDIBLE = 1e-3  # of the loudest frame's power: -30 dB
+SPEAKER_MARGIN = 10  # frames around an audible one that belong to it: 0.1 s
+SPEAKER_FRAMES = 50  # fewer are not enough to tell a voice by: 0.5 s
+
 
 def prompt_mel(wave: Floats, top_hz: float = PROMPT_TOP_HZ) -> Floats:
     """Natural-log mel magnitudes up to `top_hz` that prompt the flow: 24 kHz [n] -> [n // 480, 80].
@@ -82,10 +86,23 @@ def kaldi_fbank(wave: Floats) -> Floats:
     return np.asarray(np.log(np.maximum(power, KALDI_POWER_FLOOR)), np.float32)
 
 
-def speaker_fbank(wave: Floats) -> Floats:
-    """`kaldi_fbank` minus its mean over time, as the speaker encoder reads it: [n] -> [T, 80]."""
+def speaker_fbank(wave: Floats, *, silence: bool = True) -> Floats:
+    """`kaldi_fbank` minus its mean over time, as the speaker encoder reads it: [n] -> [T, 80].
+
+    Without `silence` it has only the frames near audible ones, if these are not too few.
+    """
     fbank = kaldi_fbank(wave)
+    if not silence and (near := _near_audible(wave)).sum() >= SPEAKER_FRAMES:
+        fbank = fbank[near]
     return np.asarray(fbank - fbank.mean(axis=0), np.float32)
+
+
+def _near_audible(wave: Floats) -> npt.NDArray[np.bool_]:
+    """Which frames of `kaldi_fbank` are audible, or no further from one than the margin."""
+    power = _frames(wave.astype(np.float64), KALDI_WINDOW, KALDI_HOP).var(axis=1)
+    audible = power >= SPEAKER_AUDIBLE * power.max()
+    around = np.convolve(audible, np.ones(2 * SPEAKER_MARGIN + 1))
+    return np.asarray(around[SPEAKER_MARGIN:-SPEAKER_MARGIN] > 0.5)
 
 
 def _require(wave: Floats, samples: int, rate: int) -> None:

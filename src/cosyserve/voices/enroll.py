@@ -21,7 +21,7 @@ from cosyserve.contracts import (
     Voice,
 )
 from cosyserve.errors import VoiceError
-from cosyserve.models.config import EncoderConfig
+from cosyserve.models.config import EncoderConfig, ModelConfig
 from cosyserve.voices.fits import recording_of
 from cosyserve.voices.transcript import transcript_warning
 
@@ -51,7 +51,8 @@ def enroll(model: Model, recording: Recording, *, keep_audio: bool = False) -> V
     check_recording(recording)
     tokenizer, speaker = model.need_prompt_encoders()
     narrow = resample(recording.samples, recording.rate, SPEECH_RATE)
-    tokens, embedding = tokenizer(whisper_log_mel(narrow)), speaker(speaker_fbank(narrow))
+    tokens = tokenizer(whisper_log_mel(narrow))
+    embedding = speaker(speaker_features(model.config, narrow))
     voice = voice_from_features(model.config, recording, tokens, embedding)
     if warning := transcript_warning(voice):
         log.warning("voice '%s': %s", voice.name, warning)
@@ -64,6 +65,12 @@ def made_anew(model: Model, voice: Voice) -> Voice:
     if recording is None or voice.family == model.config.family:
         return voice
     return enroll(model, recording, keep_audio=True)
+
+
+def speaker_features(config: ModelConfig, wave: Floats) -> Floats:
+    """What a model's speaker encoder hears of a recording, 16 kHz."""
+    encoder = config.speaker_encoder
+    return speaker_fbank(wave, silence=encoder is None or encoder.takes_silence)
 
 
 def voice_from_features(

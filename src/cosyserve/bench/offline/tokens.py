@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.table import Table
 
-from cosyserve.audio import AudioFormat, encode, resample, speaker_fbank
+from cosyserve.audio import AudioFormat, encode, resample
 from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.backends.protocols import Token2WavBackend
 from cosyserve.bench.offline.token_items import TokenItem
@@ -20,7 +20,7 @@ from cosyserve.bench.run import progress_bar
 from cosyserve.bench.wav_files import make_folder, speech_file, write_wav
 from cosyserve.contracts import FRAMES_PER_TOKEN, SAMPLE_RATE, Floats, Voice
 from cosyserve.errors import InputError
-from cosyserve.voices.enroll import check_recording, enroll, voice_from_features
+from cosyserve.voices.enroll import check_recording, enroll, speaker_features, voice_from_features
 from cosyserve.voices.shipped import default_voice
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def _voice(model: Model, item: TokenItem) -> Voice:
     _, speaker = model.need_prompt_encoders()
     narrow = resample(recording.samples, recording.rate, SPEECH_RATE)
     tokens = np.asarray(item.prompt_tokens, np.int32)
-    return voice_from_features(model.config, recording, tokens, speaker(speaker_fbank(narrow)))
+    embedding = speaker(speaker_features(model.config, narrow))
+    return voice_from_features(model.config, recording, tokens, embedding)
 
 
 async def run_tokens(

@@ -38,6 +38,7 @@ class CamPlusConfig:
     dilations: tuple[int, ...] = (1, 2, 2)
     kernel: int = 3
     segment: int = 100
+    takes_silence: bool = True  # whether it has learnt to hear a voice beside long silence
 
     @property
     def bottleneck(self) -> int:

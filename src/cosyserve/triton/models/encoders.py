@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb
 
-from cosyserve.audio import speaker_fbank, whisper_log_mel
+from cosyserve.audio import whisper_log_mel
 from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Floats, Recording
@@ -18,7 +18,7 @@ from cosyserve.triton.models.errors import triton_error
 from cosyserve.triton.models.leaving import LeavesAtOnce
 from cosyserve.triton.models.loading import load_parts
 from cosyserve.triton.vocabulary import vocabulary_of
-from cosyserve.voices.enroll import check_recording
+from cosyserve.voices.enroll import check_recording, speaker_features
 
 
 class EncoderModel(LeavesAtOnce):
@@ -79,7 +79,7 @@ class SpeakerEmbedding(EncoderModel):
         speaker = model.speaker_encoder or model.need_prompt_encoders()[1]
 
         def encode(waves: list[Floats]) -> list[Outputs]:
-            embeddings = speaker.batch([speaker_fbank(wave) for wave in waves])
+            embeddings = speaker.batch([speaker_features(model.config, wave) for wave in waves])
             return [
                 {"prompt_spk_embedding": row[None].astype(np.float16), "embedding": row[None]}
                 for row in embeddings

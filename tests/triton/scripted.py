@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,10 +60,12 @@ def write_repository(folder: Path) -> None:
 
 
 @contextmanager
-def scripted(folder: Path, ports: Ports | None = None) -> Iterator[Scripted]:
+def scripted(
+    folder: Path, ports: Ports | None = None, options: Sequence[str] = ()
+) -> Iterator[Scripted]:
     if not folder.exists():
         write_repository(folder)
-    process = TritonProcess(folder, ports or Ports.free())
+    process = TritonProcess(folder, ports or Ports.free(), options)
     try:
         process.wait_ready()
         yield Scripted(process, folder)

@@ -1,5 +1,9 @@
+"""What a Triton server says of its model, and what becomes of its speech when it says little."""
+
 from __future__ import annotations
 
+import asyncio
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,10 @@ from cosyserve.checkpoints import native, testmodel
 from cosyserve.contracts import Sampling
 from cosyserve.deploy.triton.repository import render
 from cosyserve.deploy.triton.settings import TritonSettings
-from cosyserve.triton.upstream import ServedModel
+from cosyserve.triton import tensors
+from cosyserve.triton.upstream import CHECK_EVERY, HUNG_AFTER, ServedModel, Upstream
+from tests.triton.asking import LIMITS
+from tests.triton.scripted import STREAMING, Scripted, script, scripted
 
 LLM = ("llm_url=http://llm:8000/v1", "llm_top_k=40", "llm_temperature=0.7")
 
@@ -54,3 +61,35 @@ def test_sampling_that_nobody_knows_is_the_usual(tmp_path: Path, given: str) -> 
 def test_servers_that_sample_differently_serve_the_same_model(tmp_path: Path) -> None:
     ours, other = config(tmp_path / "ours"), config(tmp_path / "other", *LLM)
     assert ServedModel.of(ours) == ServedModel.of(other)
+
+
+@pytest.mark.server
+def test_a_model_that_is_unloaded_finishes_its_speech(tmp_path: Path) -> None:
+    """A server that answers does not hang, whatever it answers."""
+    pause = 2 * HUNG_AFTER * CHECK_EVERY / 8
+
+    async def heard(server: Scripted) -> tuple[int, bool]:
+        upstream, begun, chunks = Upstream(server.grpc, [STREAMING]), asyncio.Event(), 0
+
+        async def listen() -> int:
+            nonlocal chunks
+            inputs = {"target_text": tensors.text(script(chunks=8, pause=pause))}
+            async for _ in upstream.client.stream(STREAMING, inputs, **LIMITS):
+                chunks += 1
+                begun.set()
+            return chunks
+
+        try:
+            while not upstream.ready:
+                await asyncio.sleep(0.05)
+            speech = asyncio.create_task(upstream.while_alive(listen()))
+            await begun.wait()
+            url = f"http://{server.http}/v2/repository/models/{STREAMING}/unload"
+            await asyncio.to_thread(urllib.request.urlopen, urllib.request.Request(url, b"{}"))
+            return await speech, upstream.ready
+        finally:
+            await upstream.close()
+
+    options = "--model-control-mode=explicit", f"--load-model={STREAMING}"
+    with scripted(tmp_path / "repository", options=options) as server:
+        assert asyncio.run(heard(server)) == (8, False)

@@ -140,6 +140,7 @@ class Upstream:
             await asyncio.sleep(CHECK_EVERY)
 
     async def _check(self) -> None:
+        """A server that answers does not hang: of an unloaded model it finishes what it speaks."""
         names = [self.model] if self.ready else self._models
         for name in names:
             if await self.client.ready(name, seconds=CHECK_SECONDS):
@@ -147,7 +148,8 @@ class Upstream:
                 break
         else:
             known = " or ".join(map(repr, names))
-            raise WorkerError(f"the model {known} is not ready")
+            self.leave_out(WorkerError(f"the model {known} is not ready"))
+            return
         if not self.ready:  # a server that comes back may have another model
             config = await self.client.config(self.model, seconds=CHECK_SECONDS)
             self.served = ServedModel.of(config)

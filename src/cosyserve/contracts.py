@@ -201,7 +201,9 @@ class SpeechRequest:
     source: Floats | None = None  # mode CONVERT: the recording to convert, 16 kHz mono
     language: str = ""  # of the text, for reading its numbers: en, zh, …; "" = found out
     lexicon: dict[str, str] = field(default_factory=dict)  # words, and how each is said
-    final_pause: bool = True  # the model's own, behind the last sound; False: more follows at once
+    # The model's own, behind the last sound; False: more follows at once. (Where pieces of a text
+    # are spoken sentence by sentence, each sentence has it.)
+    final_pause: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.speed, float | int) or not MIN_SPEED <= self.speed <= MAX_SPEED:

@@ -87,3 +87,10 @@ def test_a_recording_in_which_next_to_nothing_is_heard_stays_as_it_is(loudness: 
     wave = np.zeros(16_000, np.float32)
     wave[8_000] = loudness
     np.testing.assert_array_equal(speaker_fbank(wave, silence=False), speaker_fbank(wave))
+
+
+def test_what_a_microphone_bumps_against_is_not_the_voice() -> None:
+    wave = 0.004 * np.random.default_rng(0).standard_normal(5 * 16_000).astype(np.float32)
+    for second in (1, 2, 4):
+        wave[16_000 * second :][:160] *= 200
+    np.testing.assert_array_equal(speaker_fbank(wave, silence=False), speaker_fbank(wave))

@@ -39,7 +39,7 @@ KALDI_PREEMPHASIS = 0.97
 KALDI_POVEY_EXPONENT = 0.85
 KALDI_POWER_FLOOR = float(np.finfo(np.float32).eps)
 
-SPEAKER_AUDIBLE = 1e-3  # of the loudest frame's power: -30 dB
+SPEAKER_AUDIBLE = 1e-3  # of the power that the loudest half second reaches: -30 dB
 SPEAKER_MARGIN = 10  # frames around an audible one that belong to it: 0.1 s
 SPEAKER_FRAMES = 50  # fewer are not enough to tell a voice by: 0.5 s
 
@@ -100,7 +100,8 @@ def speaker_fbank(wave: Floats, *, silence: bool = True) -> Floats:
 def _near_audible(wave: Floats) -> npt.NDArray[np.bool_]:
     """Which frames of `kaldi_fbank` are audible, or no further from one than the margin."""
     power = _frames(wave.astype(np.float64), KALDI_WINDOW, KALDI_HOP).var(axis=1)
-    audible = power >= SPEAKER_AUDIBLE * power.max()
+    loud = np.sort(power)[-SPEAKER_FRAMES:][0]  # of more than a click
+    audible = power >= SPEAKER_AUDIBLE * loud
     around = np.convolve(audible, np.ones(2 * SPEAKER_MARGIN + 1))
     return np.asarray(around[SPEAKER_MARGIN:-SPEAKER_MARGIN] > 0.5)
 

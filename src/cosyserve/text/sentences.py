@@ -13,9 +13,18 @@ Split = Literal["sentence", "clause"]
 
 MIN_CHARACTERS = {"sentence": 20, "clause": 10}  # what is shorter waits for the next
 CLOSERS = r"[\"'”’」』）)】》]*"
+
+
+def _end_of(marks: str, wide_marks: str) -> re.Pattern[str]:
+    """Marks with a blank behind them, wide ones without, or a line's end. A run of marks is tried
+    once, from its first: from each of them, it would take its length squared."""
+    narrow = rf"(?<![{marks}])[{marks}]+{CLOSERS}(?=\s)"
+    return re.compile(rf"{narrow}|(?<![{wide_marks}])[{wide_marks}]+{CLOSERS}|\n")
+
+
 END = {
-    "sentence": re.compile(rf"[.!?…]+{CLOSERS}(?=\s)|[。！？]+{CLOSERS}|\n"),
-    "clause": re.compile(rf"[.!?…,;:]+{CLOSERS}(?=\s)|[。！？，、；：]+{CLOSERS}|\n"),
+    "sentence": _end_of(".!?…", "。！？"),
+    "clause": _end_of(".!?…,;:", "。！？，、；："),
 }
 
 

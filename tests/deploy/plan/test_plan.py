@@ -61,7 +61,7 @@ def test_a_plan_holds_what_was_measured_or_there_is_none(
         (replace(H200, gpu="a100"), "nobody has measured --gpu a100 .* known: --gpu h200"),
         (replace(H200, llm="trtllm"), "nobody has measured --gpu h200 --flow unet --llm trtllm"),
         (replace(H200, first_audio_ms=20.0), "the soonest was 44 ms .p95. for 32 streams"),
-        (replace(H200, streams=1281), "4 h200 serve at most 1280 streams .* takes 5 GPUs"),
+        (replace(H200, streams=1601), "4 h200 serve at most 1600 streams .* takes 5 GPUs"),
         (replace(L20, gpus=4, streams=100), "4 l20 serve at most 4 streams .* takes 65 GPUs"),
     ],
 )

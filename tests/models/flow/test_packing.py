@@ -64,4 +64,6 @@ def test_tiles_are_of_one_row_each_and_cover_all(
     for begin in begins:
         tile = range(begin, min(begin + height, len(starts)))
         covered += [at for at in tile if starts[at] == starts[begin]]
-    assert covered == list(range(len(starts)))
+    assert sorted(set(covered)) == list(range(len(starts)))
+    spoken = [at for at in covered if spans.ends[at] > 0]
+    assert spoken == sorted(set(spoken))

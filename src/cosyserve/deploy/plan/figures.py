@@ -10,9 +10,9 @@ from cosyserve.deploy.stages.deployment import LLM, Flow
 HISTORY = "benchmarks/history"
 FEW = f"{HISTORY}/2026-11-15-nvidia-h200.json (random weights, in process, throughput)"
 CROWD = (
-    f"{HISTORY}/2026-11-17T1629-nvidia-h200-cosyvoice2.json (random weights, over HTTP, throughput)"
+    f"{HISTORY}/2026-11-18T1124-nvidia-h200-cosyvoice2.json (random weights, over HTTP, throughput)"
 )
-OUR_DIT = f"{HISTORY}/2026-11-17T1243-nvidia-h200-dit.json (random weights, in process, throughput)"
+OUR_DIT = f"{HISTORY}/2026-11-17T1833-nvidia-h200-dit.json (random weights, over HTTP, throughput)"
 UNET = "published by the original's authors (Triton, TensorRT-LLM, recordings sent each time)"
 DIT = "published by the original's authors (Triton, trtllm-serve, Step-Audio2's DiT)"
 
@@ -67,10 +67,13 @@ class Figure:
 
 FIGURES = (
     Figure("h200", "unet", "ours", TOGETHER, 32, 44, "p95", FEW),
-    Figure("h200", "unet", "ours", TOGETHER, 100, 79, "p95", CROWD),
-    Figure("h200", "unet", "ours", TOGETHER, 200, 117, "p95", CROWD),
-    Figure("h200", "unet", "ours", TOGETHER, 320, 146, "p95", CROWD),
-    Figure("h200", "dit", "ours", TOGETHER, 32, 33, "p95", OUR_DIT),
+    Figure("h200", "unet", "ours", TOGETHER, 100, 81, "p95", CROWD),
+    Figure("h200", "unet", "ours", TOGETHER, 200, 118, "p95", CROWD),
+    Figure("h200", "unet", "ours", TOGETHER, 260, 126, "p95", CROWD),
+    Figure("h200", "unet", "ours", TOGETHER, 320, 192, "p95", CROWD),
+    Figure("h200", "unet", "ours", TOGETHER, 400, 262, "p95", CROWD),
+    Figure("h200", "dit", "ours", TOGETHER, 100, 60, "p95", OUR_DIT),
+    Figure("h200", "dit", "ours", TOGETHER, 200, 76, "p95", OUR_DIT),
     Figure("l20", "unet", "trtllm", TOGETHER, 1, 220, "mean", UNET),
     Figure("l20", "unet", "trtllm", TOGETHER, 2, 477, "mean", UNET),
     Figure("l20", "unet", "trtllm", TOGETHER, 4, 1107, "mean", UNET),

@@ -17,9 +17,8 @@ from cosyserve.models.flow.kernel_weights import conv, linear, norm
 from cosyserve.models.flow.kernels import euler, row_attention
 from cosyserve.models.flow.kernels.attention import attention
 from cosyserve.models.flow.kernels.head_norm import norm_heads
-from cosyserve.models.flow.kernels.linear import norm_mish
+from cosyserve.models.flow.kernels.linear import gelu_linear, norm_mish
 from cosyserve.models.flow.kernels.modulation import TimeTables, norm_modulate
-from cosyserve.models.flow.kernels.norm_linear import gelu_linear
 from cosyserve.models.flow.packing import Sight
 
 

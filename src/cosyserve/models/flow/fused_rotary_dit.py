@@ -16,8 +16,8 @@ from cosyserve.models.flow.kernel_weights import bias, linear
 from cosyserve.models.flow.kernels import euler, row_attention
 from cosyserve.models.flow.kernels.attention import attention
 from cosyserve.models.flow.kernels.grouped_conv import grouped_conv
+from cosyserve.models.flow.kernels.linear import gelu_linear
 from cosyserve.models.flow.kernels.modulation import TimeTables, norm_modulate
-from cosyserve.models.flow.kernels.norm_linear import gelu_linear
 from cosyserve.models.flow.kernels.rotation import rotate_first_head
 from cosyserve.models.flow.packing import Sight
 from cosyserve.models.flow.rotary_dit import Modulation, RotaryBlock, RotaryDiT, rotary_table

@@ -33,8 +33,8 @@ class RowSpans(NamedTuple):
         return RowSpans(self.starts, torch.where(self.ends > 0, ends, 0).int())
 
     def tiles(self, height: int, count: int) -> Tensor:
-        """Where tiles of up to so many positions begin, each of one row, or of blanks behind rows:
-        [count] int32; N behind the last one."""
+        """Where tiles of up to so many positions begin, each of one row, or of blanks behind rows
+        (of which some may be in two): [count] int32; N behind the last one."""
         at = torch.arange(len(self.starts), device=self.starts.device)
         first = torch.cat((at[:1] == 0, self.starts[1:] != self.starts[:-1]))
         begins = (at - torch.where(first, at, 0).cummax(0).values) % height == 0

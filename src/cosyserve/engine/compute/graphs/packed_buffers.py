@@ -27,7 +27,7 @@ class PackedBuffers:
     prompt: Tensor  # [F, mel]
     mu: Tensor  # [F, mel]
     sight: Tensor  # [5, 2F] int32: `RowSpans`, and `Hidden` or `Prefixes`; none is of known frames
-    tiles: Tensor  # [2F] int32, of which the first are `RowSpans.tiles`
+    tiles: Tensor  # int32, of which the first are `RowSpans.tiles`
     x: Tensor  # [F, mel] float32
     rows: Tensor  # [2F, 4 mel]: all of an estimate's input; the second half without conditions
     lookahead: int
@@ -47,7 +47,9 @@ class PackedBuffers:
             prompt=like.new_zeros(frames, config.mel),
             mu=like.new_zeros(frames, config.mel),
             sight=torch.zeros(5, both, dtype=torch.int32, device=like.device),
-            tiles=torch.zeros(both, dtype=torch.int32, device=like.device),
+            tiles=torch.zeros(
+                both + config.copies * (rows + 1), dtype=torch.int32, device=like.device
+            ),
             x=torch.zeros(frames, config.mel, device=like.device),
             rows=like.new_zeros(both, 4 * config.mel),
             lookahead=flow.lookahead,

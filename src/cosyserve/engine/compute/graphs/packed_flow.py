@@ -44,7 +44,7 @@ SIZES = (
 
 class PackedWork(Enum):
     """What a graph computes: the conditions of whole texts or of chunks, what the Euler steps begin
-    with, or one of them, of whole texts or of chunks, which may look back on prefixes."""
+    with, or one of them; that of chunks looks back on prefixes, where such are kept."""
 
     ENCODE_WHOLE = auto()
     ENCODE_CHUNK = auto()
@@ -98,7 +98,8 @@ class PackedFlow:
 
     def warm_up(self) -> int:
         """Captures every size -> how many."""
-        self._graphs.capture((kind, size) for size in self.sizes for kind in PackedWork)
+        kinds = [kind for kind in PackedWork if self.prefixes or kind is not PackedWork.EULER_CHUNK]
+        self._graphs.capture((kind, size) for size in self.sizes for kind in kinds)
         return len(self.sizes)
 
     def max_batch(self, tokens: Sequence[int]) -> int:
@@ -142,9 +143,9 @@ class PackedFlow:
             if self.flow.config.remembers:
                 self._buffers.write_chunks(self.queue, states if streaming else (), counts)
             own = self._write_prefixes(borrowed, counts)
-            encode, step = PackedWork.ENCODE_WHOLE, PackedWork.EULER_WHOLE
-            if streaming:
-                encode, step = PackedWork.ENCODE_CHUNK, PackedWork.EULER_CHUNK
+            encode = PackedWork.ENCODE_CHUNK if streaming else PackedWork.ENCODE_WHOLE
+            looks_back = streaming and self.prefixes
+            step = PackedWork.EULER_CHUNK if looks_back else PackedWork.EULER_WHOLE
             self._graphs.run((encode, self._size(counts)))
             self._graphs.run((PackedWork.BEGIN, self._size(own)))
             yield

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -176,6 +177,14 @@ def linear_add(
         launch_pdl=pdl(x),
     )
     return out
+
+
+def gelu_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """GELU, near enough by tanh, of a product: on a GPU the library computes it before the product
+    is written."""
+    if x.is_cuda:
+        return torch._addmm_activation(bias, x, weight.T, use_gelu=True)
+    return F.gelu(F.linear(x, weight, bias), approximate="tanh")
 
 
 @triton.jit(do_not_specialize=["rows"])

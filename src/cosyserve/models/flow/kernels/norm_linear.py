@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.kernels.linear import Norm, Tile, Tiles, is_large, tile_for
+from cosyserve.models.flow.kernels.linear import Norm, Tile, Tiles, gelu_linear, is_large, tile_for
 from cosyserve.models.kernels import Budget, budget, pdl, processors
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.tiles import load_tile, load_vector, mean_rstd, times
@@ -188,14 +188,6 @@ def layer_norm_linear(x: Tensor, layer: FoldedLinear, *, act: Act, ieee: bool) -
         launch_pdl=pdl(x),
     )
     return out
-
-
-def gelu_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """GELU, near enough by tanh, of a product: on a GPU the library computes it before the product
-    is written."""
-    if x.is_cuda:
-        return torch._addmm_activation(bias, x, weight.T, use_gelu=True)
-    return F.gelu(F.linear(x, weight, bias), approximate="tanh")
 
 
 @triton.jit(do_not_specialize=["rows"])

@@ -39,7 +39,7 @@ KALDI_PREEMPHASIS = 0.97
 KALDI_POVEY_EXPONENT = 0.85
 KALDI_POWER_FLOOR = float(np.finfo(np.float32).eps)
 
-SPEAKER_AUDIBLE = 1e-3  # of the power that the loudest half second reaches: -30 dB
+SPEAKER_AUDIBLE = 10**-2.5  # of the power that the loudest half second reaches: -25 dB
 SPEAKER_MARGIN = 10  # frames around an audible one that belong to it: 0.1 s
 SPEAKER_FRAMES = 50  # fewer are not enough to tell a voice by: 0.5 s
 

@@ -64,7 +64,7 @@ def test_every_value_is_checked(wrong: Any) -> None:
     for path in paths(DATA):
         data = changed(json.loads(json.dumps(DATA)), path, wrong)
         right: dict[str, type] = {"name": str, "family": str, "fingerprint": str}
-        right |= {"speech": bool, "takes_pieces": bool, "causal": bool}
+        right |= dict.fromkeys(("speech", "takes_pieces", "causal", "takes_silence"), bool)
         if path and right.get(str(path[-1])) is type(wrong):
             continue
         with pytest.raises(CheckpointError, match=r"^config\.json: model") as caught:

@@ -12,7 +12,10 @@ FEW = f"{HISTORY}/2026-11-15-nvidia-h200.json (random weights, in process, throu
 CROWD = (
     f"{HISTORY}/2026-11-18T1124-nvidia-h200-cosyvoice2.json (random weights, over HTTP, throughput)"
 )
-OUR_DIT = f"{HISTORY}/2026-11-17T1833-nvidia-h200-dit.json (random weights, over HTTP, throughput)"
+DIT_FEW = f"{HISTORY}/2026-11-17T1243-nvidia-h200-dit.json (random weights, in process, throughput)"
+DIT_CROWD = (
+    f"{HISTORY}/2026-11-17T1833-nvidia-h200-dit.json (random weights, over HTTP, throughput)"
+)
 UNET = "published by the original's authors (Triton, TensorRT-LLM, recordings sent each time)"
 DIT = "published by the original's authors (Triton, trtllm-serve, Step-Audio2's DiT)"
 
@@ -72,8 +75,9 @@ FIGURES = (
     Figure("h200", "unet", "ours", TOGETHER, 260, 126, "p95", CROWD),
     Figure("h200", "unet", "ours", TOGETHER, 320, 192, "p95", CROWD),
     Figure("h200", "unet", "ours", TOGETHER, 400, 262, "p95", CROWD),
-    Figure("h200", "dit", "ours", TOGETHER, 100, 60, "p95", OUR_DIT),
-    Figure("h200", "dit", "ours", TOGETHER, 200, 76, "p95", OUR_DIT),
+    Figure("h200", "dit", "ours", TOGETHER, 32, 33, "p95", DIT_FEW),
+    Figure("h200", "dit", "ours", TOGETHER, 100, 60, "p95", DIT_CROWD),
+    Figure("h200", "dit", "ours", TOGETHER, 200, 76, "p95", DIT_CROWD),
     Figure("l20", "unet", "trtllm", TOGETHER, 1, 220, "mean", UNET),
     Figure("l20", "unet", "trtllm", TOGETHER, 2, 477, "mean", UNET),
     Figure("l20", "unet", "trtllm", TOGETHER, 4, 1107, "mean", UNET),

@@ -138,18 +138,18 @@ def main() -> None:
         for which, tts in enumerate((before, quick)):
             with plain() if tts is before else ExitStack():
                 heard[which].append(listened(tts, text, number))
-    first = [1e3 * statistics.median(one[0] for one in each) for each in heard]
-    factor = [sum(one[1] for one in each) / sum(one[2] for one in each) for each in heard]
+    heard.append(
+        [
+            listened(quick, SENTENCES[number % len(SENTENCES)], number)
+            for number in range(options.sentences)
+        ]
+    )
+    *first, alone = (1e3 * statistics.median(one[0] for one in each) for each in heard)
+    *factor, own = (sum(one[1] for one in each) / sum(one[2] for one in each) for each in heard)
     table.add_row("first audio", *(f"{ms:.0f} ms" for ms in first), f"{first[1] / first[0]:.2f}")
     table.add_row("real-time factor", *(f"{f:.2f}" for f in factor), f"{factor[1] / factor[0]:.2f}")
-    alone = [
-        listened(quick, SENTENCES[number % len(SENTENCES)], number)
-        for number in range(options.sentences)
-    ]
-    median = 1e3 * statistics.median(one[0] for one in alone)
-    own_factor = sum(one[1] for one in alone) / sum(one[2] for one in alone)
     Console().print(table, f"loaded in {loaded:.2f} s")
-    Console().print(f"alone: first audio {median:.0f} ms, real-time factor {own_factor:.2f}")
+    Console().print(f"alone: first audio {alone:.0f} ms, real-time factor {own:.2f}")
 
 
 if __name__ == "__main__":

@@ -137,10 +137,10 @@ FromWorker = Ready | NotStarted | Chunk | Failed | Embedded | Stats
 Message = TypeVar("Message")
 
 
-def _encode_array(array: Any) -> tuple[str, tuple[int, ...], bytes]:
+def _encode_array(array: Any) -> tuple[str, tuple[int, ...], memoryview]:
     if not isinstance(array, np.ndarray):
         raise NotImplementedError(f"{type(array)} is part of no message")
-    return array.dtype.str, array.shape, array.tobytes()
+    return array.dtype.str, array.shape, np.ascontiguousarray(array).data
 
 
 def _decode_array(kind: Any, encoded: tuple[str, list[int], bytes]) -> Any:
@@ -154,7 +154,7 @@ class Reader(Generic[Message]):
     def __init__(self, kind: Any) -> None:
         self._decoder = msgspec.msgpack.Decoder(kind, dec_hook=_decode_array)
 
-    def decode(self, body: bytes) -> Message:
+    def decode(self, body: bytes | bytearray) -> Message:
         try:
             message: Message = self._decoder.decode(body)
         except Exception as error:  # msgspec, numpy and our own classes have many kinds
@@ -167,9 +167,11 @@ to_worker: Reader[ToWorker] = Reader(ToWorker)
 from_worker: Reader[FromWorker] = Reader(FromWorker)
 
 
-def frame(message: ToWorker | FromWorker) -> bytes:
-    body = _encoder.encode(message)
-    return LENGTH.pack(len(body)) + body
+def frame(message: ToWorker | FromWorker) -> bytearray:
+    framed = bytearray(LENGTH.size)
+    _encoder.encode_into(message, framed, LENGTH.size)
+    LENGTH.pack_into(framed, 0, len(framed) - LENGTH.size)
+    return framed
 
 
 async def next_body(reader: asyncio.StreamReader) -> bytes:

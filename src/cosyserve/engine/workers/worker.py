@@ -17,7 +17,6 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from queue import SimpleQueue
 from typing import NoReturn
 
 import msgspec
@@ -43,7 +42,6 @@ from cosyserve.engine.workers.messages import (
     End,
     Failed,
     Forget,
-    FromWorker,
     NotStarted,
     Open,
     Push,
@@ -55,6 +53,7 @@ from cosyserve.engine.workers.messages import (
     to_worker,
 )
 from cosyserve.engine.workers.options import WorkerOptions
+from cosyserve.engine.workers.outbox import Outbox
 from cosyserve.errors import CosyError
 from cosyserve.models.kernels import use_kernels
 from cosyserve.text.number_process import NumberProcess
@@ -62,7 +61,6 @@ from cosyserve.voices.enroll import enroll
 from cosyserve.voices.memory.mirror import ReceivedVoices
 from cosyserve.voices.shipped import describe
 
-LAST_WORDS_SECONDS = 1.0  # for what is still to be sent when the worker ends
 STATS_SECONDS = 0.1  # between two reports, while anything runs
 
 
@@ -73,8 +71,6 @@ class Worker:
         _, tokenizer = model.need_text_side()
         llm = options.llm
         lm = BackendLM(open_llm_server(llm, model)) if llm else None
-        self._outbox: SimpleQueue[FromWorker | None] = SimpleQueue()  # None: no more
-        self._speaker = threading.Thread(target=self._speak, name="speak", daemon=True)
         self._tickets: dict[int, Ticket] = {}
         self._voices = ReceivedVoices(options.voice_cache_bytes)
         self._scheduler = start_scheduler(
@@ -86,6 +82,7 @@ class Worker:
             profile=profile(options.profile),
         )
         self._loop = Loop(self._scheduler, self._report)
+        self._outbox = Outbox(link, broken=self._loop.stop)
         self._info = describe(model)
         if llm and lm:
             lm.start(self._loop.wake)
@@ -99,14 +96,12 @@ class Worker:
         self._enrolments: dict[int, Future[None]] = {}  # that wait or run
 
     def run(self) -> None:
-        self._speaker.start()
-        self._send(Ready(self._info, self._stats()))
+        self._outbox.put(Ready(self._info, self._stats()))
         threading.Thread(target=self._listen, name="listen", daemon=True).start()
         try:
             self._loop.run()
         finally:  # those who are told why must hear it
-            self._outbox.put(None)
-            self._speaker.join(LAST_WORDS_SECONDS)
+            self._outbox.close()
 
     def _listen(self) -> None:
         try:
@@ -138,16 +133,16 @@ class Worker:
         def sink(item: AudioChunk | CosyError) -> None:
             if isinstance(item, CosyError):
                 self._tickets.pop(message.id, None)
-                self._send(Failed.of(message.id, item))
+                self._outbox.put(Failed.of(message.id, item))
             else:
                 if item.final:
                     self._tickets.pop(message.id, None)
-                self._send(Chunk(message.id, item))
+                self._outbox.put(Chunk(message.id, item))
 
         try:
             request = message.request(self._voices.take(message.voice_key, message.voice))
         except CosyError as error:
-            self._send(Failed.of(message.id, error))
+            self._outbox.put(Failed.of(message.id, error))
             return
         ticket = self._tickets[message.id] = Ticket(self._intake, request, sink)
         ticket.open()
@@ -158,9 +153,9 @@ class Worker:
 
     def _embed(self, message: EmbedRequest) -> None:
         try:
-            self._send(Embedded(message.id, enroll(self.model, message.recording)))
+            self._outbox.put(Embedded(message.id, enroll(self.model, message.recording)))
         except Exception as error:
-            self._send(Failed.of(message.id, client_error(error)))
+            self._outbox.put(Failed.of(message.id, client_error(error)))
 
     def _report(self) -> None:
         """Counts, when they changed and not too often; at rest always the last ones."""
@@ -168,23 +163,12 @@ class Worker:
         at_rest = not (stats.running or stats.waiting)
         if stats != self._reported and (at_rest or now - self._reported_at >= STATS_SECONDS):
             self._reported_at, self._reported = now, stats
-            self._send(Stats(self._stats()))
+            self._outbox.put(Stats(self._stats()))
 
     def _stats(self) -> EngineStats:
         """The scheduler's, with what torch holds on each GPU, pools of CUDA graphs included."""
         memory = {str(device): torch.cuda.memory_reserved(device) for device in self._gpus}
         return replace(self._scheduler.stats(), gpu_memory=memory)
-
-    def _send(self, message: FromWorker) -> None:
-        """Soon: a last chunk may be a megabyte, and nobody else's speech must wait for it."""
-        self._outbox.put(message)
-
-    def _speak(self) -> None:
-        try:
-            while (message := self._outbox.get()) is not None:
-                self.link.sendall(frame(message))
-        except OSError:  # the gateway is gone: the listener ends us
-            self._loop.stop()
 
 
 def work(link: socket.socket, options: WorkerOptions) -> NoReturn:

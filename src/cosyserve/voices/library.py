@@ -44,15 +44,16 @@ class VoiceLibrary:
         return names
 
     def get(self, name: str) -> Voice:
-        shipped = self._shipped()
+        voice = self.find(name)
+        if voice is None:
+            raise self.store.missing(name, self._shipped())
+        return voice
+
+    def find(self, name: str) -> Voice | None:
+        """None: it is nobody's name."""
         if name == DEFAULT:
             return self._default()
-        try:
-            return self.store.get(name)
-        except MissingVoiceError:
-            if name not in shipped:
-                raise self.store.missing(name, shipped) from None
-            return shipped[name]
+        return self.store.find(name) or self._shipped().get(name)
 
     def is_default(self, name: str) -> bool:
         """Whether a setting says that `default` is this stored voice."""

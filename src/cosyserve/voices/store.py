@@ -45,13 +45,17 @@ class VoiceStore:
         return sorted(name for name in self._shelf.names() if _is_name(name))
 
     def get(self, name: str) -> Voice:
-        if not _is_name(name):
+        voice = self.find(name)
+        if voice is None:
             raise self.missing(name)
-        head = self._shelf.read(name, HEAD_BYTES)
+        return voice
+
+    def find(self, name: str) -> Voice | None:
+        """None: there is none of that name."""
+        head = self._shelf.read(name, HEAD_BYTES) if _is_name(name) else None
         if head is None:
-            raise self.missing(name)
-        known = self._read.get(_header(head))
-        return known or self._read_whole(name, head)
+            return None
+        return self._read.get(_header(head)) or self._read_whole(name, head)
 
     def put(self, name: str, voice: Voice) -> str:
         """Keeps the voice, instead of an older one of that name -> where it is now."""
@@ -72,12 +76,12 @@ class VoiceStore:
             raise self.missing(name)
         self._read.remove(_header(head or b""))
 
-    def _read_whole(self, name: str, head: bytes) -> Voice:
+    def _read_whole(self, name: str, head: bytes) -> Voice | None:
         data: bytes | None = head
         if len(head) == HEAD_BYTES:
             data = self._shelf.read(name, MAX_BYTES + 1)
         if data is None:  # removed between two looks
-            raise self.missing(name)
+            return None
         voice = from_bytes(data, self._shelf.where(name))
         if key := _header(data[:HEAD_BYTES]):
             self._read.put(key, voice, len(data))

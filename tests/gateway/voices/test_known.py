@@ -117,7 +117,7 @@ def test_a_store_that_hangs_holds_up_nobody_else(server: Running) -> None:
     comes_back = threading.Event()
 
     class Hanging(VoiceStore):
-        def get(self, name: str) -> Voice:
+        def find(self, name: str) -> Voice | None:
             calls.append(name)
             comes_back.wait()
             raise AssertionError

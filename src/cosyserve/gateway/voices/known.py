@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cosyserve.contracts import Engine, ModelInfo, Voice, VoiceFormat
 from cosyserve.errors import MissingVoiceError, VoiceError
@@ -47,18 +47,14 @@ class KnownVoices:
 
     async def get(self, name: str) -> Voice:
         """The voice of exactly this name, or of this alias."""
-        return await self._find(self._aliases.get(name, name))
+        _, voice = await self._find(self._aliases.get(name, name))
+        return voice
 
     async def speaker(self, name: str, model: ModelInfo) -> Voice:
         """The voice for a model to speak with when a client says this name."""
         name = self._aliases.get(name, name)
-        try:
-            voice = await self._find(name)
-        except MissingVoiceError:
-            if name not in OPENAI_VOICES:
-                raise
-            name = stand_ins(model.voices)[name]
-            voice = await self._find(name)
+        names = [name, stand_ins(model.voices)[name]] if name in OPENAI_VOICES else [name]
+        name, voice = await self._find(*names)
         if not self.is_shipped(voice) or any(voice is own for own in model.voices.values()):
             return voice
         # It came with another model of this server.
@@ -96,13 +92,20 @@ class KnownVoices:
         default = self._library.get(DEFAULT) if shipped == DEFAULT else None
         return any(default is own for own in model.voices.values())
 
-    async def _find(self, name: str) -> Voice:
-        if name == DEFAULT:  # must not depend on a store
-            return self._library.get(name)
-        try:
-            return await self._threads.run(self._library.get, name)
-        except MissingVoiceError as error:
-            raise _missing(name) from error
+    async def _find(self, *names: str) -> tuple[str, Voice]:
+        """The first of these names that is a voice's."""
+        if names[0] == DEFAULT:  # must not depend on a store
+            return DEFAULT, self._library.get(DEFAULT)
+        found = await self._threads.run(self._first, names)
+        if found is None:
+            raise _missing(names[-1])
+        return found
+
+    def _first(self, names: Sequence[str]) -> tuple[str, Voice] | None:
+        for name in names:
+            if voice := self._library.find(name):
+                return name, voice
+        return None
 
 
 def _shipped(models: Models) -> Mapping[str, Voice]:

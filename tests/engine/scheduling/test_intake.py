@@ -12,6 +12,7 @@ from cosyserve.contracts import AudioChunk, SpeechRequest
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.scheduling.intake import Intake, Ticket
 from cosyserve.engine.scheduling.loop import Loop
+from cosyserve.engine.scheduling.plan import AT_ONCE
 from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.scheduling.session import Utterance
 from cosyserve.errors import CosyError, InputError, OverloadError
@@ -32,12 +33,13 @@ class Desk:
         self.scheduler, _, self.lm, _ = mock_scheduler(slots, waiting)
         self.hold: dict[str, threading.Event] = {}
         self.planned: list[str] = []
+        self.planned_by: list[threading.Thread] = []
         self.numbers: list[str] = []
         self.scheduler.plan = self._plan
         self.loop = Loop(self.scheduler)
         self.intake = Intake(self.loop, byte_tokenizer(), self._read)
-        self._thread = threading.Thread(target=self.loop.run)
-        self._thread.start()
+        self.thread = threading.Thread(target=self.loop.run)
+        self.thread.start()
 
     def open(self, asked: SpeechRequest) -> tuple[Ticket, Heard]:
         heard: Heard = []
@@ -62,7 +64,7 @@ class Desk:
             event.set()
         self.intake.close()
         self.loop.stop()
-        self._thread.join()
+        self.thread.join()
 
     def _read(self, text: str, _: Language) -> str:
         """As a grammar reads that takes its time."""
@@ -80,6 +82,7 @@ class Desk:
             read(name, Language.ENGLISH)
             read("1", Language.ENGLISH)
         self.planned.append(name)
+        self.planned_by.append(threading.current_thread())
         if name == "bad":
             raise InputError("bad text")
         if name == "odd":
@@ -114,6 +117,30 @@ def test_a_slow_plan_holds_up_nobody(desk: Desk) -> None:
     desk.hold["slow"].set()
     wait_until(lambda: final(slow))
     assert desk.ask(lambda scheduler: scheduler.idle)
+
+
+def test_who_is_alone_is_planned_without_another_thread(desk: Desk) -> None:
+    for text in ("quick", "bad", "odd"):
+        _, heard = desk.open(request(text, 30))
+        wait_until(lambda heard=heard: heard)
+        wait_until(lambda: desk.ask(lambda scheduler: scheduler.idle))
+    assert desk.planned == ["quick", "bad", "odd"]
+    assert desk.planned_by == 3 * [desk.thread]
+
+
+def test_what_takes_its_time_is_planned_in_another_thread(desk: Desk) -> None:
+    """A number that needs a grammar, a long text, and whoever comes while others are there."""
+    desk.hold["slow"] = threading.Event()
+    _, slow = desk.open(request("slow", 5))
+    _, second = desk.open(request("second", 5))
+    wait_until(lambda: final(second))
+    desk.hold["slow"].set()
+    wait_until(lambda: final(slow))
+    wait_until(lambda: desk.ask(lambda scheduler: scheduler.idle))
+    _, long = desk.open(request(AT_ONCE * "a", 5))
+    wait_until(lambda: final(long))
+    assert desk.planned == ["second", "slow", AT_ONCE * "a"]
+    assert desk.thread not in desk.planned_by
 
 
 def test_a_session_that_is_being_planned_has_its_place(desk: Desk) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from typing import Any
+
 from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
 
 from cosyserve.audio import MEDIA_TYPES
 from cosyserve.gateway.errors import Refusal, invalid_value
@@ -23,8 +27,15 @@ SPEECH: dict[int | str, dict[str, object]] = {
 }
 
 
+class PlainRoute(APIRoute):
+    """A route that is handed the request, and nothing that would have to be found out first."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        return self.endpoint
+
+
 def routes(interpreter: Interpreter, limits: Limits, rates: Rates, outcomes: Outcomes) -> APIRouter:
-    router = APIRouter(tags=["speech"])
+    router = APIRouter(tags=["speech"], route_class=PlainRoute)
 
     @router.post(
         "/v1/audio/speech",

@@ -90,7 +90,7 @@ class Worker:
             self._info = replace(self._info, takes_pieces=False, sampling=sampling)
         self._intake = Intake(self._loop, tokenizer, NumberProcess())
         self._gpus = [device for device in model.devices if device.type == "cuda"]
-        self._reported_at = 0.0
+        self._resting, self._reported_at = True, 0.0
         self._reported = self._scheduler.stats()
         self._enrolling = ThreadPoolExecutor(1, "enroll")
         self._enrolments: dict[int, Future[None]] = {}  # that wait or run
@@ -158,10 +158,16 @@ class Worker:
             self._outbox.put(Failed.of(message.id, client_error(error)))
 
     def _report(self) -> None:
-        """Counts, when they changed and not too often; at rest always the last ones."""
-        now, stats = time.monotonic(), self._scheduler.stats()
-        at_rest = not (stats.running or stats.waiting)
-        if stats != self._reported and (at_rest or now - self._reported_at >= STATS_SECONDS):
+        """Counts, when they changed and not too often; at rest always the last ones. Who comes then
+        is not told of at once: to count takes a while on a GPU, and somebody waits for a sound."""
+        now, resting = time.monotonic(), not (self._scheduler.running or self._scheduler.waiting)
+        if self._resting and not resting:
+            self._reported_at = now
+        self._resting = resting
+        if not resting and now - self._reported_at < STATS_SECONDS:
+            return
+        stats = self._scheduler.stats()
+        if stats != self._reported:
             self._reported_at, self._reported = now, stats
             self._outbox.put(Stats(self._stats()))
 

@@ -30,8 +30,7 @@ from cosyserve.models.lm.lm import KVCache, Layer, SpeechLM
 SMALL_BATCH = 2  # rows that a program computes one after another
 MEDIUM_BATCH = 64  # rows that a program computes at a time, as a matrix product
 DOWN_SPLITS = 4  # of the longest products' sums: else too few programs would have all the work
-PROGRAMS = 128  # about as many as a GPU runs at once
-MIN_SPLIT_KEYS, MAX_SPLITS = 128, 8  # of a row's keys
+SPLITS = 4  # of a few rows' keys
 
 
 class FusedLM:
@@ -59,7 +58,7 @@ class FusedLM:
             return self._decode_medium(ids, lengths, cache, span)
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
-            values, _ = self._attend(layer, qkv, lengths, cache, span, early=False)
+            values, _ = self._attend(layer, qkv, lengths, cache, span)
             return values.flatten(1)
 
         x, delta = self._forward_large(ids, attend)
@@ -103,15 +102,12 @@ class FusedLM:
 
     def _decode_small(self, ids: Tensor, lengths: Tensor, cache: KVCache, span: int) -> Tensor:
         lm, dtype = self.lm, self.lm.head.weight.dtype
-        programs = len(ids) * lm.config.kv_heads
-        # At least two, so that the product behind always merges.
-        splits = max(2, min(MAX_SPLITS, PROGRAMS // programs, -(-span // MIN_SPLIT_KEYS)))
         x = embed(ids, lm.embedding.weight)
         for index, (layer, matrices) in enumerate(zip(self._layers, self._matrices, strict=True)):
             qkv, out, wide, down = matrices
             norm, bias = _norm(layer.attn_norm), layer.qkv.bias
             y = rms_norm_linear(x, *norm, qkv, bias, gated=False, dtype=x.dtype)
-            values, stats = self._attend(index, y, lengths, cache, span, splits)
+            values, stats = self._attend(index, y, lengths, cache, span, SPLITS)
             x = merge_project(values, stats, out, x)
             y = rms_norm_linear(x, *_norm(layer.mlp_norm), wide, None, gated=True, dtype=dtype)
             x = project(y, down, x)
@@ -162,8 +158,6 @@ class FusedLM:
         cache: KVCache,
         span: int,
         splits: int = 1,
-        *,
-        early: bool = True,
     ) -> tuple[Tensor, Tensor]:
         config = self.lm.config
         return attend_decode(
@@ -175,7 +169,6 @@ class FusedLM:
             heads=config.heads,
             span=span,
             splits=splits,
-            early=early,
             ieee=self.ieee,
         )
 

@@ -31,6 +31,18 @@ def _rotated(at, where, partner, cos, sin, left, inside):
 
 
 @triton.jit
+def _turn(q, k, v, visible, top, total, acc, scale, ieee: tl.constexpr):
+    """One turn of the softmax, over keys k and values v [K, D]."""
+    if ieee:
+        score = tl.dot(q, tl.trans(k.to(tl.float32)), input_precision="ieee") * scale
+    else:
+        score = tl.dot(q.to(k.dtype), tl.trans(k)) * scale
+    score = tl.where(visible[None, :], score, float("-inf"))
+    weight, fade, top, total = weigh(score, top, total)
+    return top, total, add_values(acc, weight, fade, v, ieee)
+
+
+@triton.jit
 def _attend(
     qkv,
     rotary,
@@ -52,7 +64,6 @@ def _attend(
     splits: tl.constexpr,
     ieee: tl.constexpr,
     pdl: tl.constexpr,
-    early: tl.constexpr,
     bg: tl.constexpr,
     bk: tl.constexpr,
     bd: tl.constexpr,
@@ -60,14 +71,7 @@ def _attend(
     row, kv, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     if pdl:
         gdc_launch_dependents()
-        if early:  # the launch before this one writes none of the positions that are held
-            length = tl.minimum(tl.load(lengths + row * length_stride), span - 1).to(tl.int32)
-            for begin in range(split * piece, min(length, (split + 1) * piece), bk):
-                p = tl.minimum(begin + tl.arange(0, bk), length) * width
-                at = row.to(tl.int64) * slot_stride + kv * head_stride + p
-                prefetch_l2(keys + at)
-                prefetch_l2(values + at)
-        gdc_wait()
+    # Older than the last launch that did not begin early, as are all positions that are held.
     length = tl.minimum(tl.load(lengths + row * length_stride), span - 1).to(tl.int32)
     half: tl.constexpr = width // 2
     d, g = tl.arange(0, bd), tl.arange(0, bg)
@@ -77,6 +81,19 @@ def _attend(
     angle = rotary + length * width + d % half
     cos = tl.load(angle, mask=wide, other=0.0)
     sin = tl.load(angle + half, mask=wide, other=0.0)
+    row_keys = keys + row.to(tl.int64) * slot_stride + kv * head_stride
+    row_values = values + row.to(tl.int64) * slot_stride + kv * head_stride
+    first, end = split * piece, tl.minimum(length, (split + 1) * piece)
+    p = first + tl.arange(0, bk)
+    inside = (p < end)[:, None] & wide[None, :]
+    first_k = tl.load(row_keys + p[:, None] * width + d[None, :], mask=inside, other=0.0)
+    first_v = tl.load(row_values + p[:, None] * width + d[None, :], mask=inside, other=0.0)
+    if pdl:
+        for begin in range(first + bk, end, bk):
+            at = tl.minimum(begin + tl.arange(0, bk), end - 1) * width
+            prefetch_l2(row_keys + at)
+            prefetch_l2(row_values + at)
+        gdc_wait()
     line = qkv + row * (heads + 2 * kv_heads) * width
     query = (kv * group + g)[:, None] * width
     is_query = (g < group)[:, None] & wide[None, :]
@@ -89,8 +106,6 @@ def _attend(
         left[None, :],
         is_query,
     )
-    row_keys = keys + row.to(tl.int64) * slot_stride + kv * head_stride
-    row_values = values + row.to(tl.int64) * slot_stride + kv * head_stride
     dtype = keys.dtype.element_ty
     top = tl.full((bg,), float("-inf"), tl.float32)
     total = tl.zeros((bg,), tl.float32)
@@ -104,20 +119,15 @@ def _attend(
         top = tl.sum(q * k.to(tl.float32)[None, :], 1) * scale
         total = tl.full((bg,), 1.0, tl.float32)
         acc += v.to(tl.float32)[None, :]
-    for begin in range(split * piece, min(length, (split + 1) * piece), bk):
+    if first < end:
+        top, total, acc = _turn(q, first_k, first_v, p < end, top, total, acc, scale, ieee)
+    for begin in range(first + bk, end, bk):
         p = begin + tl.arange(0, bk)
-        visible = (p < length) & (p < (split + 1) * piece)
         at = p[:, None] * width + d[None, :]
-        inside = visible[:, None] & wide[None, :]
+        inside = (p < end)[:, None] & wide[None, :]
         k = tl.load(row_keys + at, mask=inside, other=0.0)
         v = tl.load(row_values + at, mask=inside, other=0.0)
-        if ieee:
-            score = tl.dot(q, tl.trans(k.to(tl.float32)), input_precision="ieee") * scale
-        else:
-            score = tl.dot(q.to(dtype), tl.trans(k)) * scale
-        score = tl.where(visible[None, :], score, float("-inf"))
-        weight, fade, top, total = weigh(score, top, total)
-        acc = add_values(acc, weight, fade, v, ieee)
+        top, total, acc = _turn(q, k, v, p < end, top, total, acc, scale, ieee)
     where = (row * heads + kv * group + g) * splits + split
     if splits == 1:
         acc /= total[:, None]
@@ -137,12 +147,12 @@ def attend(
     heads: int,
     span: int,
     splits: int,
-    early: bool,
     ieee: bool,
 ) -> tuple[Tensor, Tensor]:
     """qkv [B, heads + 2 kv_heads, D], rotary [positions, D] (cosines, then sines), lengths [B]:
-    positions held so far; keys and values [slots, kv_heads, capacity, D] of one layer. `early`:
-    the launch before this one is a kernel of ours, which lets this one begin meanwhile.
+    positions held so far; keys and values [slots, kv_heads, capacity, D] of one layer. On a GPU
+    what writes lengths, keys of other positions or values must have ended before the launch in
+    front of this one begins.
 
     -> values [B, heads, splits, D] and stats [B, heads, splits, 2] for `linear_few.merge_project`;
     with one split the values are final, and in qkv's type.
@@ -176,7 +186,6 @@ def attend(
         splits=splits,
         ieee=ieee,
         pdl=pdl(qkv),
-        early=early,
         bg=max(GROUP, triton.next_power_of_2(heads // kv_heads)),
         bk=KEYS,
         bd=max(16, triton.next_power_of_2(width)),

@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.language.extra.cuda import gdc_wait
 
 from cosyserve.contracts import MAX_WINDOW
 from cosyserve.models.config import LMConfig
@@ -87,8 +87,7 @@ def _draw(
     block: tl.constexpr,
 ):
     if pdl:
-        gdc_launch_dependents()
-        gdc_wait()
+        gdc_wait()  # none may begin early behind it: launches of the next step read a row's length
     row = tl.program_id(0)
     slot = row.to(tl.int64)
     if elsewhere:

@@ -19,7 +19,7 @@ Matrix = tuple[Tensor, Tensor | None]  # [N, K], and [N] float32 if it is int8
 
 LONG = 2048  # columns
 # Outputs and warps of a program, as measured on an H200: plain, gated, with long lines.
-TILES = (4, 4), (8, 4), (4, 16)
+TILES = (8, 4), (8, 4), (4, 16)
 INT8_TILES = (8, 4), (4, 4), (2, 8)
 
 

@@ -31,6 +31,7 @@ def make_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packs of a few frames are computed as large ones are, in small tiles."""
     from cosyserve.models.flow.kernels import linear, row_attention
 
+    monkeypatch.setattr(linear, "LONE_ROWS", 0)
     monkeypatch.setattr(linear, "LARGE_ROWS", 0)
     monkeypatch.setattr(row_attention, "QUERIES", 32)
     monkeypatch.setattr(row_attention, "KEYS", 32)

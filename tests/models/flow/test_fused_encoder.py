@@ -117,6 +117,7 @@ def test_frames_are_those_of_the_plain_module(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kernels, "_chosen", choice)
+    monkeypatch.setattr(flow_linear, "LONE_ROWS", medium)
     monkeypatch.setattr(flow_linear, "MEDIUM_ROWS", medium)
     monkeypatch.setattr(flow_linear, "LARGE_ROWS", large)
     plain = made(SMALL)

@@ -167,15 +167,19 @@ def test_a_flow_without_kernels_is_not_packed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "large"),
-    [(UNET, False), (UNET, True), (ROTARY, False)],
-    ids=["unet", "large-unet", "rotary"],
+    ("config", "pack_size"),
+    [(UNET, "lone"), (UNET, "small"), (UNET, "large"), (ROTARY, "lone")],
 )
 @torch.inference_mode()
 def test_a_prompt_that_was_heard_before_is_not_computed_again(
-    config: FlowConfig, large: bool, monkeypatch: pytest.MonkeyPatch
+    config: FlowConfig, pack_size: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if large:
+    from cosyserve.models.flow.kernels import linear, prefix_attention
+
+    monkeypatch.setattr(prefix_attention, "HELD", 16)  # less than what is known
+    if pack_size == "small":
+        monkeypatch.setattr(linear, "LONE_ROWS", 0)
+    if pack_size == "large":
         make_large(monkeypatch)
     monkeypatch.setattr(packed_flow, "SIZES", (16, 32))
     flow = plain_flow_of(replace(config, encoder=replace(config.encoder, chunk=5)))

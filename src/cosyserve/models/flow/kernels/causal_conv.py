@@ -20,6 +20,7 @@ TILES: dict[Budget, Tiles] = {
     Budget.HOPPER: (Tile(16, 64, 4, 3), Tile(64, 32, 4, 3), Tile(64, 128, 4, 4)),
     Budget.SMALL: (Tile(16, 64, 4, 3), Tile(64, 32, 4, 3), Tile(64, 64, 4, 4)),
 }
+LONE = {Budget.HOPPER: Tile(16, 64, 8, 3)}
 DEPTH, LARGE_DEPTH = {Budget.HOPPER: 256, Budget.SMALL: 128}, 64  # channels per turn of the loop
 
 
@@ -60,14 +61,14 @@ def _causal_conv(
     b = load_vector(bias, n, outputs)
     # Older than the last launch that did not begin early.
     starts = tl.load(row_starts + t, mask=t < length, other=length)
-    if pdl:
-        gdc_wait()
-    acc = tl.zeros((bm, bn), tl.float32) + b
     past, line, there = memory, starts, starts
     if places:
         past = memory + tl.load(step).to(tl.int64) * all_lines * places * size
         line = tl.load(lines + t, mask=t < length, other=0)
         there = tl.load(known + t, mask=t < length, other=0)
+    if pdl:
+        gdc_wait()
+    acc = tl.zeros((bm, bn), tl.float32) + b
     if size <= bk:
         x0 = _frames(x, t - 2, k, starts, length, past, line, there, places, size)
         x1 = _frames(x, t - 1, k, starts, length, past, line, there, places, size)
@@ -113,7 +114,7 @@ def causal_conv(
     outputs = weight.shape[1]
     out = torch.empty(length, outputs, device=x.device, dtype=x.dtype)
     cut = budget(x.device)
-    bm, bn, warps, stages = tile_for(length, TILES[cut])
+    bm, bn, warps, stages = tile_for(length, TILES[cut], LONE.get(cut))
     depth = max(16, triton.next_power_of_2(size))
     launch(
         _causal_conv,

@@ -22,6 +22,14 @@ TILES = Tile(32, 128, 4, 2), Tile(64, 128, 4, 2)  # queries, keys
 
 
 @triton.jit
+def scores(q, k, ieee: tl.constexpr):
+    """Queries [M, D] times keys [K, D] -> [M, K]."""
+    if ieee:
+        return tl.dot(q.to(tl.float32), tl.trans(k.to(tl.float32)), input_precision="ieee")
+    return tl.dot(q, tl.trans(k))
+
+
+@triton.jit
 def turn(
     q,
     where,
@@ -51,10 +59,7 @@ def turn(
         inside = inside & (j < last)[:, None]
     k = tl.load(where, mask=inside, other=0.0)
     v = tl.load(where + inner, mask=inside, other=0.0)
-    if ieee:
-        score = tl.dot(q.to(tl.float32), tl.trans(k.to(tl.float32)), input_precision="ieee")
-    else:
-        score = tl.dot(q, tl.trans(k))
+    score = scores(q, k, ieee)
     if masked:
         seen = (j[None, :] >= starts[:, None]) & (j[None, :] < ends[:, None])
         if hides:

@@ -52,8 +52,7 @@ def _euler(
 @triton.jit
 def _count(step, steps, pdl: tl.constexpr):
     if pdl:
-        gdc_launch_dependents()
-        gdc_wait()
+        gdc_wait()  # none may begin early behind it: launches of the next step read its number
     tl.store(step, (tl.load(step) + 1) % steps)
 
 

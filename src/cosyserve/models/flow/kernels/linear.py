@@ -37,6 +37,7 @@ Tiles = tuple[Tile, ...]  # for small, medium, large and huge numbers of rows
 
 # Rows from which on a call is medium, large and huge, as measured on an H200.
 MEDIUM_ROWS, LARGE_ROWS, HUGE_ROWS = 640, 2048, 8449
+LONE_ROWS = 128  # of a first chunk that is computed alone, with and without conditions
 LINEAR_ADD: dict[Budget, Tiles] = {
     Budget.HOPPER: (
         Tile(16, 128, 8, 1),
@@ -69,7 +70,15 @@ def is_large(rows: int) -> bool:
     return rows >= LARGE_ROWS
 
 
-def tile_for(rows: int, tiles: Tiles) -> Tile:
+def is_lone(rows: int) -> bool:
+    """Whether there is time and room for nothing but a single stream."""
+    return rows <= LONE_ROWS
+
+
+def tile_for(rows: int, tiles: Tiles, lone: Tile | None = None) -> Tile:
+    """`lone`: where lone rows have a tile of their own."""
+    if lone and is_lone(rows):
+        return lone
     size = sum(rows >= first for first in (MEDIUM_ROWS, LARGE_ROWS, HUGE_ROWS))
     return tiles[min(size, len(tiles) - 1)]
 
@@ -212,6 +221,8 @@ def _norm_mish(
     if pdl:
         gdc_launch_dependents()
     factor, addend = load_vector(scale, k, size), load_vector(shift, k, size)
+    if timed:  # the step is older than the last launch that did not begin early
+        moment = load_vector(table + tl.load(step) * size, k, size)
     if pdl:
         gdc_wait()
     x_tile = load_tile(x, m, k, rows, size, stride).to(tl.float32)
@@ -219,7 +230,7 @@ def _norm_mish(
     mean, scaling = mean_rstd(x_tile, size, eps, wide)
     y = mish((x_tile - mean) * scaling * factor + addend)
     if timed:
-        y += load_vector(table + tl.load(step) * size, k, size)
+        y += moment
     if adds:
         y += load_tile(added, m, k, rows, size, added_stride).to(tl.float32)
     at = out + m[:, None] * size + k[None, :]

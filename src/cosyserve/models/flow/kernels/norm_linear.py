@@ -14,7 +14,15 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.kernels.linear import Norm, Tile, Tiles, gelu_linear, is_large, tile_for
+from cosyserve.models.flow.kernels.linear import (
+    Norm,
+    Tile,
+    Tiles,
+    gelu_linear,
+    is_large,
+    is_lone,
+    tile_for,
+)
 from cosyserve.models.kernels import Budget, budget, pdl, processors
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.tiles import load_tile, load_vector, mean_rstd, times
@@ -23,6 +31,7 @@ TILES: dict[Budget, Tiles] = {
     Budget.HOPPER: (Tile(32, 128, 4, 2), Tile(64, 128, 8, 2), Tile(128, 64, 8, 3)),
     Budget.SMALL: (Tile(32, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
 }
+LONE = {Budget.HOPPER: Tile(16, 256, 8, 2)}
 # Where all programs of such tiles run at once, they are quicker than larger ones.
 LOW = {Budget.HOPPER: Tile(16, 128, 4, 2)}
 WIDE = 256  # columns of x above which WIDE_TILES are used: whole rows must fit
@@ -154,10 +163,7 @@ def layer_norm_linear(x: Tensor, layer: FoldedLinear, *, act: Act, ieee: bool) -
     outputs = len(layer.weight)
     out = torch.empty(rows, outputs, device=x.device, dtype=x.dtype)
     cut = budget(x.device)
-    tile, low = tile_for(rows, (WIDE_TILES if size > WIDE else TILES)[cut]), LOW.get(cut)
-    if low and size <= WIDE and low.programs(rows, outputs) <= processors(x.device):
-        tile = low
-    bm, bn, warps, stages = tile
+    bm, bn, warps, stages = _tile(rows, outputs, size, x.device)
     height, width = triton.cdiv(rows, bm), triton.cdiv(outputs, bn)
     bk = max(16, triton.next_power_of_2(size))
     once = not is_large(rows)
@@ -226,6 +232,16 @@ def _normalized(x: Tensor, eps: float) -> Tensor:
         launch_pdl=pdl(x),
     )
     return out
+
+
+def _tile(rows: int, outputs: int, size: int, device: torch.device) -> Tile:
+    cut = budget(device)
+    if size > WIDE:
+        return tile_for(rows, WIDE_TILES[cut])
+    low = LOW.get(cut)
+    if low and not is_lone(rows) and low.programs(rows, outputs) <= processors(device):
+        return low
+    return tile_for(rows, TILES[cut], LONE.get(cut))
 
 
 def _turns(height: int, width: int, resident: int) -> int:

@@ -1,6 +1,7 @@
 """`chunk_attention` of rows whose first frames may lie in a memory, or are to be kept there.
 
-Keys and values of a row are those of its line, then its own.
+Keys and values of a row are those of its line, then its own. Where a row is alone, a program loads
+the line before it waits for the launch that computes the others.
 """
 
 from __future__ import annotations
@@ -13,71 +14,27 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.kernels.chunk_attention import turn
+from cosyserve.models.flow.kernels.chunk_attention import scores, turn
 from cosyserve.models.flow.kernels.linear import Tile, Tiles, tile_for
 from cosyserve.models.flow.kernels.past import past_arguments
 from cosyserve.models.flow.packing import LayerPast, Sight
 from cosyserve.models.kernels import Budget, budget, pdl
-from cosyserve.models.kernels.launch import launch, prefetch_l2
+from cosyserve.models.kernels.launch import launch
+from cosyserve.models.kernels.softmax import add_values
 
 TILES: dict[Budget, Tiles] = {  # queries, keys
     Budget.HOPPER: (Tile(32, 256, 8, 2), Tile(32, 128, 4, 2)),
     Budget.SMALL: (Tile(32, 64, 4, 2),),
 }
+LONE = {Budget.HOPPER: Tile(16, 64, 4, 1)}
+HELD = 256  # keys of a line that a program has at once, beside those of a lone tile
 
 
 @triton.jit
-def _row_turn(
-    q,
-    keys,
-    held,
-    start,
-    count,
-    at,
-    ends,
-    last,
-    top,
-    total,
-    acc,
-    scale,
-    inner: tl.constexpr,
-    width: tl.constexpr,
-    ieee: tl.constexpr,
-    bk: tl.constexpr,
-    bd: tl.constexpr,
-):
-    """`turn` over the keys of one row from `at` on, of which the first `count` are held."""
-    j = at + tl.arange(0, bk)
+def _where(j, held, keys, start, count, inner: tl.constexpr):
+    """Where keys j of a row lie, of which the first `count` are held."""
     wide = j.to(tl.int64)
-    where = tl.where(j < count, held + wide * 2 * inner, keys + (start + wide - count) * 3 * inner)
-    return turn(
-        q,
-        where,
-        j,
-        tl.zeros_like(ends),
-        ends,
-        ends,
-        ends,
-        last,
-        top,
-        total,
-        acc,
-        scale,
-        inner,
-        width,
-        True,
-        False,
-        ieee,
-        bd,
-    )
-
-
-@triton.jit
-def _fetch_soon(held, count, inner: tl.constexpr, most: tl.constexpr):
-    """Has keys and values of a line come nearer."""
-    at = held + tl.minimum(tl.arange(0, most), tl.maximum(count - 1, 0)) * 2 * inner
-    prefetch_l2(at)
-    prefetch_l2(at + inner)
+    return tl.where(j < count, held + wide * 2 * inner, keys + (start + wide - count) * 3 * inner)
 
 
 @triton.jit(do_not_specialize=["length", "all_lines"])
@@ -102,7 +59,7 @@ def _attend(
     bq: tl.constexpr,
     bk: tl.constexpr,
     bd: tl.constexpr,
-    most: tl.constexpr,
+    bh: tl.constexpr,
     pdl: tl.constexpr,
 ):
     inner: tl.constexpr = heads * width
@@ -119,36 +76,57 @@ def _attend(
     at = tl.minimum(tl.min(tl.where(firsts, i, length)), length - 1)
     start, end = tl.load(row_starts + at), tl.load(row_ends + at)
     count, line = tl.load(known + at), tl.load(lines + at).to(tl.int64)
-    memory += tl.program_id(1) * width
+    memory += tl.load(step).to(tl.int64) * all_lines * places * 2 * inner + tl.program_id(1) * width
+    if bh:
+        held = memory + line * places * 2 * inner
+        near, wide = tl.arange(0, bh), (d < width)[None, :]
+        source = held + (near * 2 * inner)[:, None] + d[None, :]
+        near_k = tl.load(source, mask=(near < count)[:, None] & wide, other=0.0)
+        near_v = tl.load(source + inner, mask=(near < count)[:, None] & wide, other=0.0)
+    ends = tl.minimum(starts + ((i - starts) // size + 1) * size, ends)
     if pdl:
-        # Of another step than this one it would do no harm.
-        near = memory + (tl.load(step).to(tl.int64) * all_lines + line) * places * 2 * inner
-        _fetch_soon(near, count, inner, most)
         gdc_wait()
-    memory += tl.load(step).to(tl.int64) * all_lines * places * 2 * inner
     queries = qkv + tl.program_id(1) * width
     keys = queries + inner
     here = (i < length)[:, None] & (d < width)[None, :]
     rows = i.to(tl.int64)[:, None] * 3 * inner + d[None, :]
     q = tl.load(queries + rows, mask=here, other=0.0)
-    ends = tl.minimum(starts + ((i - starts) // size + 1) * size, ends)
     # Finite: a tile of two rows has turns in which some of its queries see nobody.
     top = tl.full((bq,), -1e30, tl.float32)
     total = tl.zeros((bq,), tl.float32)
     acc = tl.zeros((bq, bd), tl.float32)
+    begin = 0
+    if bh:  # what is held of the first row, and its own keys: mostly all there is
+        seen = tl.where(starts == start, count + ends - start, 0)
+        last = tl.max(seen)
+        j = tl.minimum(count, bh) + tl.arange(0, bk)
+        source = _where(j, held, keys, start, count, inner)[:, None] + d[None, :]
+        k = tl.load(source, mask=(j < last)[:, None] & wide, other=0.0)
+        v = tl.load(source + inner, mask=(j < last)[:, None] & wide, other=0.0)
+        near_seen = (near < count)[None, :] & (near[None, :] < seen[:, None])
+        near_score = tl.where(near_seen, scores(q, near_k, ieee), float("-inf"))
+        score = tl.where(j[None, :] < seen[:, None], scores(q, k, ieee), float("-inf"))
+        top = tl.maximum(top, tl.maximum(tl.max(near_score, 1), tl.max(score, 1)) * scale)
+        near_weight = tl.exp2(near_score * scale - top[:, None])
+        weight = tl.exp2(score * scale - top[:, None])
+        total = tl.sum(near_weight, 1) + tl.sum(weight, 1)
+        lasting = tl.full((bq,), 1.0, tl.float32)
+        acc = add_values(acc, near_weight, lasting, near_v, ieee)
+        acc = add_values(acc, weight, lasting, v, ieee)
+        begin = tl.minimum(count, bh) + bk
     for _ in range(tl.sum(firsts.to(tl.int32))):  # row by row
         held = memory + line * places * 2 * inner
-        mine = starts == start
-        seen = tl.where(mine, count + ends - start, 0)
+        seen = tl.where(starts == start, count + ends - start, 0)
         last = tl.max(seen)
-        for key in range(0, last, bk):
-            top, total, acc = _row_turn(
+        for key in range(begin, last, bk):
+            j = key + tl.arange(0, bk)
+            top, total, acc = turn(
                 q,
-                keys,
-                held,
-                start,
-                count,
-                key,
+                _where(j, held, keys, start, count, inner),
+                j,
+                tl.zeros_like(seen),
+                seen,
+                seen,
                 seen,
                 last,
                 top,
@@ -157,14 +135,16 @@ def _attend(
                 scale,
                 inner,
                 width,
+                True,
+                False,
                 ieee,
-                bk,
                 bd,
             )
         # Behind the last row nobody waits for what these load.
         at = tl.minimum(tl.min(tl.where(firsts & (i >= end), i, length)), length - 1)
         start, end = tl.load(row_starts + at), tl.load(row_ends + at)
         count, line = tl.load(known + at), tl.load(lines + at).to(tl.int64)
+        begin = 0
     if tl.max(kept) > 0:
         own = tl.load(lines + i, mask=i < length, other=0).to(tl.int64)
         place = memory + ((own * places + i - starts) * 2 * inner)[:, None] + d[None, :]
@@ -183,7 +163,9 @@ def prefix_attention(
     length, columns = qkv.shape
     width = columns // (3 * heads)
     out = torch.empty(length, heads * width, device=qkv.device, dtype=qkv.dtype)
-    bq, bk, warps, stages = tile_for(length, TILES[budget(qkv.device)])
+    cut = budget(qkv.device)
+    lone = LONE.get(cut)
+    bq, bk, warps, stages = tile = tile_for(length, TILES[cut], lone)
     launch(
         _attend,
         (triton.cdiv(length, bq), heads),
@@ -201,7 +183,7 @@ def prefix_attention(
         bq=bq,
         bk=bk,
         bd=max(16, triton.next_power_of_2(width)),
-        most=triton.next_power_of_2(past.memory.shape[2]),
+        bh=HELD if tile is lone else 0,
         pdl=pdl(qkv),
         num_warps=warps,
         num_stages=stages,

@@ -33,10 +33,14 @@ def tiny(config: LMConfig) -> SpeechLM:
     return SpeechLM(config).eval().requires_grad_(False)
 
 
-def generation(seed: int, prompt: int = 7, most: int = 14, config: LMConfig = CONFIG) -> Generation:
+def prompt_of(seed: int, length: int = 7, config: LMConfig = CONFIG) -> list[int]:
     random = torch.Generator().manual_seed(seed)
-    ids = torch.randint(0, 50, (prompt + seed % 5,), generator=random).tolist()
-    text = WholeText(config, [config.sos, *ids, config.task], 6)
+    ids = torch.randint(0, 50, (length + seed % 5,), generator=random).tolist()
+    return [config.sos, *ids, config.task]
+
+
+def generation(seed: int, prompt: int = 7, most: int = 14, config: LMConfig = CONFIG) -> Generation:
+    text = WholeText(config, prompt_of(seed, prompt, config), 6)
     return Generation(text, seed, Sampling(temperature=TEMPERATURES[seed % 3]), most)
 
 
@@ -77,6 +81,20 @@ def test_100_seeds_say_the_same_alone_and_in_company(config: LMConfig) -> None:
         same = sum(row.tokens == own for row, own in zip(rows, said, strict=False))
         assert same >= 0.99 * len(rows)
     assert len({tuple(tokens) for tokens in said}) > 90
+
+
+def test_the_last_token_that_all_wait_for_is_read_before_another_is_drawn(lm: SpeechLM) -> None:
+    runner, rows = LMRunner(lm, 2, 64, as_on_a_gpu()), [generation(3), generation(4)]
+    for row in rows:
+        row.enough = 5
+        runner.join(row)
+    while len(rows[0].tokens) < 5:
+        runner.step()
+    assert [(len(row.tokens), row.length) for row in rows] == [
+        (5, len(prompt) + 4) for prompt in map(prompt_of, (3, 4))
+    ]
+    run(runner, [])
+    assert [row.tokens for row in rows] == [alone(lm, seed) for seed in (3, 4)]
 
 
 def test_a_long_prompt_does_not_stall_the_others(

@@ -3,7 +3,8 @@
 Rows fill the slots of one KV cache from the front; one that leaves is replaced by the last, so that
 a step is always one batch of the first n slots. Prefill is chunked, so that a prompt never stalls
 the others' steps. On a GPU the host reads what a step drew while the next one is computed: a row
-that has come to its end is stepped once more, in vain.
+that has come to its end is stepped once more, in vain. But the last token that all rows wait for is
+read first: their chunks then have the GPU to themselves.
 """
 
 from __future__ import annotations
@@ -87,6 +88,9 @@ class LMRunner:
         with self.queue.use():
             if any(row.needs_host for row in self.rows):
                 self._collect(0)
+            if self._launched and all(len(row.tokens) + 1 == row.enough for row in self.rows):
+                self._collect(0)
+                return True
             drawing = self._decode()
             fed, first = self._prefill({slot for _, slot in drawing})
             drawing += first

@@ -89,6 +89,8 @@ class Utterance:
             pause=self._pause,
             follows=self._follows,
         )
+        if self._stream:
+            self.generation.enough = self.take.needed
 
 
 @dataclass

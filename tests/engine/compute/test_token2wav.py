@@ -203,3 +203,19 @@ def test_broken_numbers_are_told(networks: tuple[Flow, HiFT]) -> None:
     queued = token2wav.start([state], [tokens(0, 28)], [False], urgent=True)
     with pytest.raises(CosyError, match="NaN"):
         queued.get()
+
+
+def test_a_voice_is_on_the_device_once_for_as_long_as_somebody_has_it(
+    networks: tuple[Flow, HiFT],
+) -> None:
+    token2wav, speaker = Token2Wav(*networks), voice(1, 10)
+    states = [
+        token2wav.begin(speaker, with_prompt=with_prompt, seed=seed, speed=1.0)
+        for seed, with_prompt in enumerate((True, True, False))
+    ]
+    first, second, preset = (state.flow.prompt for state in states)
+    assert first is second
+    assert (len(first.tokens), len(preset.tokens)) == (10, 0)
+    assert [state.vocoder.seed for state in states] == [0, 1, 2]
+    del speaker
+    assert not token2wav._prompts

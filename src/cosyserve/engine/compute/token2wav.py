@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -52,6 +53,11 @@ class Token2Wav:
         self.flow, self.vocoder, self.hop = flow, vocoder, hop
         device = flow.weight.device
         self._voices = DeviceQueue(device)
+        with self._voices.use():
+            self._begun = stream.begin(vocoder, 0)
+        self._voices.wait()
+        # Of each voice, for as long as somebody has it: with its recording, or without.
+        self._prompts: WeakKeyDictionary[Voice, dict[bool, FlowPrompt]] = WeakKeyDictionary()
         self._warm = False
         frames, soon = gpu_memory.max_frames(device), DeviceQueue(device, SOON, static=static)
         if device.type == "cuda":
@@ -82,20 +88,17 @@ class Token2Wav:
     def begin(self, voice: Voice, *, with_prompt: bool, seed: int, speed: float) -> Token2WavState:
         """The state of a new stream. May be called in any thread; any queue may use it then."""
         fixed = self.flow.config.remembers
-        with self._voices.use():
-            begun = Token2WavState(
-                FlowState(self._prompt(voice, with_prompt)),
-                stream.begin(self.vocoder, seed),
-                None,
-                speed,
-                self.flow.grid,
-                self.flow.lookahead,
-                # In the background a chunk takes all tokens there are, however few it needs.
-                HOP_TOKENS if self.in_background and not fixed else self.hop,
-                fixed,
-            )
-        self._voices.wait()
-        return begun
+        return Token2WavState(
+            FlowState(self._prompt(voice, with_prompt)),
+            replace(self._begun, seed=seed),
+            None,
+            speed,
+            self.flow.grid,
+            self.flow.lookahead,
+            # In the background a chunk takes all tokens there are, however few it needs.
+            HOP_TOKENS if self.in_background and not fixed else self.hop,
+            fixed,
+        )
 
     @property
     def in_background(self) -> bool:
@@ -154,6 +157,15 @@ class Token2Wav:
             raise CheckpointError(f"in {kind} {error}; or use --dtype float32") from error
 
     def _prompt(self, voice: Voice, with_prompt: bool) -> FlowPrompt:
+        known = self._prompts.setdefault(voice, {})
+        if with_prompt not in known:
+            with self._voices.use():
+                prompt = self._uploaded(voice, with_prompt)
+            self._voices.wait()  # any queue may use it then
+            known[with_prompt] = prompt
+        return known[with_prompt]
+
+    def _uploaded(self, voice: Voice, with_prompt: bool) -> FlowPrompt:
         start = voice.flow_start if with_prompt else len(voice.speech_tokens)
         frames = start * len(voice.mel) // max(1, len(voice.speech_tokens))
         like = self.flow.weight

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -70,9 +71,11 @@ class LMGraphs:
             )
             self._ints = torch.zeros(slots + 1, INTS, dtype=torch.long, device=device)
             self._floats = torch.zeros(slots + 1, FLOATS, dtype=torch.float64, device=device)
-            self._ids = torch.zeros(PIECES[-1], dtype=torch.long, device=device)
-            # Slot and first position of each tile; slot, length, going on and last id of each row.
-            self._pieces = torch.zeros(6, PIECES[-1] // TILE, dtype=torch.long, device=device)
+            # What is fed: slot and first position of each tile; slot, length, going on and last id
+            # of each row; then all ids.
+            tiles = PIECES[-1] // TILE
+            self._fed = torch.zeros(6 * tiles + PIECES[-1], dtype=torch.long, device=device)
+            self._pieces, self._ids = self._fed[: 6 * tiles].view(6, tiles), self._fed[6 * tiles :]
             # Of each slot, the id drawn last (-1: the logits were no numbers) and its log-prob.
             self._outcome = torch.zeros(slots + 1, 2, dtype=torch.float64, device=device)
             self._fused = fused_lm(lm, positions)
@@ -149,8 +152,9 @@ class LMGraphs:
         dummy, width = self.slots, self._pieces.shape[1]
         tiles += [(dummy, 0)] * (width - len(tiles))
         rows += [(dummy, 0, 0, 0)] * (width - len(rows))
-        self.queue.write(self._pieces, [*zip(*tiles, strict=True), *zip(*rows, strict=True)])
-        self.queue.write(self._ids[: len(ids)], ids)
+        columns = chain(*zip(*tiles, strict=True), *zip(*rows, strict=True))
+        fed = [*columns, *ids]
+        self.queue.write(self._fed[: len(fed)], fed)
         size = self.queue.fit(len(ids), PIECES)
         reach = max(piece.start for piece in pieces) + size
         self._graphs.run(("prefill", size, self._span(reach), self._max_top_k(top_k)))

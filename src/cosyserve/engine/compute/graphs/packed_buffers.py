@@ -19,9 +19,10 @@ from cosyserve.models.flow.masks import chunk_columns
 class PackedBuffers:
     """All that is computed on; packs of all sizes use the first part of it."""
 
-    tokens: Tensor  # [S] behind each row's tokens those it looks at; -1: none
+    numbers: Tensor  # [4R + S]: the next three, one behind another
     counts: Tensor  # [R] tokens of each row that become frames
     prefixes: Tensor  # [R, 3] as of `PrefixCache.columns`
+    tokens: Tensor  # [S] behind each row's tokens those it looks at; -1: none
     chunks: Tensor  # [T, 3], as of `RowChunks` of all rows in one, for a flow that remembers
     speaker: Tensor  # [R, E]
     prompt: Tensor  # [F, mel]
@@ -38,10 +39,12 @@ class PackedBuffers:
         """For packs of up to so many tokens in so many rows, each with `spare` ones to look at."""
         config, like = flow.config, flow.weight
         frames, both = FRAMES_PER_TOKEN * size, config.copies * FRAMES_PER_TOKEN * size
+        numbers = torch.zeros(4 * rows + size + spare * rows, dtype=torch.long, device=like.device)
         return cls(
-            tokens=torch.full((size + spare * rows,), -1, device=like.device),
-            counts=torch.ones(rows, dtype=torch.long, device=like.device),
-            prefixes=torch.zeros(rows, 3, dtype=torch.long, device=like.device),
+            numbers=numbers,
+            counts=numbers[:rows],
+            prefixes=numbers[rows : 4 * rows].view(rows, 3),
+            tokens=numbers[4 * rows :],
             chunks=torch.zeros(size, 3, dtype=torch.long, device=like.device),
             speaker=like.new_zeros(rows, config.speaker),
             prompt=like.new_zeros(frames, config.mel),
@@ -62,20 +65,24 @@ class PackedBuffers:
         prompts: Sequence[FlowPrompt],
         tokens: Sequence[Sequence[int]],
         counts: Sequence[int],
+        prefixes: Sequence[Sequence[int]],
+        size: int,
         *,
         apart: bool,
     ) -> None:
-        """Rows of prompts and tokens. `apart`: each prompt looks at its own first tokens, not at
-        those behind it."""
+        """Rows of prompts and tokens, in a pack of a size. `apart`: each prompt looks at its own
+        first tokens, not at those behind it."""
         ahead, rows = self.lookahead, len(self.counts)
-        queue.write(self.counts, [*counts, *[0] * (rows - len(counts))])
-        ids: list[int] = []
+        numbers = np.full(4 * rows + size + self.spare * rows, -1)
+        numbers[: 4 * rows] = 0
+        numbers[: len(counts)] = counts
+        numbers[rows : rows + 3 * len(prefixes)] = np.ravel(prefixes)
+        ids, begin = numbers[4 * rows :], 0
         for prompt, row, count in zip(prompts, tokens, counts, strict=True):
-            begin, slots = len(ids), count + self.spare
-            ids += [-1] * (len(prompt.tokens) + (ahead if apart else 0)) + list(row)
-            ids += [-1] * (begin + slots - len(ids))
-        self.tokens.fill_(-1)
-        queue.write(self.tokens[: len(ids)], ids)
+            said = begin + len(prompt.tokens) + (ahead if apart else 0)
+            ids[said : said + len(row)] = row
+            begin += count + self.spare
+        queue.write(self.numbers[: len(numbers)], numbers)
         self.prompt[: FRAMES_PER_TOKEN * sum(counts)].zero_()
         token = frame = 0
         for index, (prompt, count) in enumerate(zip(prompts, counts, strict=True)):

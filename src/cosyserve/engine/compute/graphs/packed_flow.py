@@ -139,14 +139,17 @@ class PackedFlow:
         chunked = streaming and self.flow.config.remembers
         borrowed, done = self._borrow(prompts if streaming else ()), False
         try:
-            self._buffers.write(self.queue, prompts, tokens, counts, apart=chunked)
+            prefixes, size = self._columns(borrowed), self._size(counts)
+            self._buffers.write(self.queue, prompts, tokens, counts, prefixes, size, apart=chunked)
             if self.flow.config.remembers:
                 self._buffers.write_chunks(self.queue, states if streaming else (), counts)
-            own = self._write_prefixes(borrowed, counts)
+            own = list(counts)  # that are computed
+            for row, (_, known, _) in enumerate(prefixes):
+                own[row] -= known
             encode = PackedWork.ENCODE_CHUNK if streaming else PackedWork.ENCODE_WHOLE
             looks_back = streaming and self.prefixes
             step = PackedWork.EULER_CHUNK if looks_back else PackedWork.EULER_WHOLE
-            self._graphs.run((encode, self._size(counts)))
+            self._graphs.run((encode, size))
             self._graphs.run((PackedWork.BEGIN, self._size(own)))
             yield
             for _ in range(self.flow.config.steps):
@@ -177,15 +180,8 @@ class PackedFlow:
             for one in filter(None, borrowed):
                 self.prefixes.give_back(one, end, done=done)
 
-    def _write_prefixes(
-        self, borrowed: Sequence[Borrowed | None], counts: Sequence[int]
-    ) -> list[int]:
-        """-> tokens of each row that are computed."""
-        none = [0, 0, 0]
-        columns = self.prefixes.columns(borrowed) if self.prefixes else []
-        columns += [none] * (self.max_rows - len(columns))
-        self.queue.write(self._buffers.prefixes, columns)
-        return [count - known for count, (_, known, _) in zip(counts, columns, strict=False)]
+    def _columns(self, borrowed: Sequence[Borrowed | None]) -> list[list[int]]:
+        return self.prefixes.columns(borrowed) if self.prefixes else []
 
     def _compute(self, work: tuple[PackedWork, int]) -> None:
         kind, size = work

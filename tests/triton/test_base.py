@@ -102,6 +102,7 @@ def test_only_those_beyond_the_limit_are_refused(model: Any) -> None:
 def test_times_go_on_until_the_last_answer(model: Any) -> None:
     batch = [RawRequest() for _ in range(2)]
     model.execute(batch)  # which returns at once
+    wait_until(lambda: model.held() == {"requests": 2})
     time.sleep(0.1)
     model.loop.call_soon_threadsafe(model.go.set)
     wait_until(lambda: model.totals()["request_success"] == 2)

@@ -48,6 +48,7 @@ def test_a_model_that_is_unloaded_leaves_nothing(both: Served) -> None:
     url = f"http://{both.http}/v2/repository/models/token2wav/unload"
     urllib.request.urlopen(urllib.request.Request(url, b"{}"), timeout=30).close()
     wait_until(lambda: len(regions(both)) == 1, "the region is still there", START_PATIENCE)
+    wait_until(lambda: len(both.process.stubs()) == 1, "its process is still there", START_PATIENCE)
     (left,) = both.process.stubs()
     assert left.startswith("speaker_embedding/")
     assert answers(f"http://{both.http}/v2/models/speaker_embedding/ready")

@@ -18,6 +18,9 @@ Samples = npt.NDArray[np.int16] | Floats  # in the sample format of the codec
 
 BIT_RATE = 64_000  # clear for mono speech, and the most that mp3 allows at every sample rate
 
+# As good as the codecs' own choice by PESQ, in four fifths of the time.
+QUICKER = {"compression_level": "5"}
+
 # Samples of silence that a decoder gives ahead of the sound.
 MP3_DELAY = 576 + 529  # of the encoder, of any decoder
 AAC_DELAY = 1024
@@ -111,7 +114,7 @@ class Mp3Stream:
     """
 
     def __init__(self, rate: int) -> None:
-        self._codec = Codec("libmp3lame", "fltp", rate, {"reservoir": "0"})
+        self._codec = Codec("libmp3lame", "fltp", rate, {"reservoir": "0", **QUICKER})
         self._silent = MP3_DELAY // self._codec.frame  # frames to leave out
 
     def header(self) -> bytes:
@@ -133,7 +136,7 @@ class AacStream:
     """Low-complexity AAC, each packet behind an ADTS header."""
 
     def __init__(self, rate: int) -> None:
-        self._codec = Codec("aac", "fltp", rate)
+        self._codec = Codec("aac", "fltp", rate, {"aac_coder": "fast"})
         self._rate_index = AAC_RATES.index(rate)
 
     def header(self) -> bytes:
@@ -171,7 +174,7 @@ class OpusStream:
     """Opus in Ogg; the last page says where the sound ends, to the sample."""
 
     def __init__(self, rate: int) -> None:
-        self._codec = Codec("libopus", "flt", rate)
+        self._codec = Codec("libopus", "flt", rate, QUICKER)
         self._pages = OpusPages(self._codec.description)
         self._granules_per_sample = GRANULES_PER_SECOND // rate
 

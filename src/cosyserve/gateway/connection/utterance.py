@@ -142,7 +142,7 @@ class ConnectionUtterance:
                 raise
 
         self._record.consent = fields.consent
-        framing = await open_framing("audio", fields.response_format, fields.sample_rate)
+        framing = open_framing("audio", fields.response_format, fields.sample_rate)
         request = await self._context.interpreter.request(fields, "", self._record)
         await deliver(
             StartedEvent(

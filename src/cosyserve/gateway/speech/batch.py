@@ -137,8 +137,8 @@ class SpeechBatch:
         if body.timestamps:
             raise invalid_value("a batch has none: ask for one text at a time", ["timestamps"])
         self._rates.take(record, len(body.input))
+        framing = open_framing("audio", body.response_format, body.sample_rate)
         while True:
-            framing = await open_framing("audio", body.response_format, body.sample_rate)
             try:
                 request = await self._interpreter.request(body, body.input, record, self._fetches)
                 engine = self._interpreter.engine(body.model)

@@ -5,18 +5,22 @@ Framings are called from any thread, one call at a time.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal, Protocol
 
 from pydantic import BaseModel
 
 from cosyserve.audio import MEDIA_TYPES, AudioFormat, Encoder
-from cosyserve.audio.formats import is_quick
+from cosyserve.audio.formats import is_quick, output_rate
 from cosyserve.contracts import Floats
 from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.speech.word_times import WordTimes
+
+# Codecs leave Python's lock to others, so that they keep as many cores busy as there are.
+CODECS = ThreadPoolExecutor(min(32, os.cpu_count() or 1), "codec")
 
 
 class Usage(BaseModel):
@@ -55,13 +59,13 @@ class RawFraming:
     def __init__(self, audio_format: AudioFormat, sample_rate: int | None) -> None:
         self.media_type = MEDIA_TYPES[audio_format]
         self.quick = is_quick(audio_format, sample_rate)
-        self._encoder = Encoder(audio_format, out_rate=sample_rate)
+        self._encoder = _opening(audio_format, sample_rate)
 
     def push(self, samples: Floats) -> bytes:
-        return self._encoder.push(samples)
+        return self._encoder.result().push(samples)
 
     def finish(self, reason: str, usage: Usage) -> bytes:
-        return self._encoder.finish()
+        return self._encoder.result().finish()
 
     def words(self, times: WordTimes) -> bytes:
         return b""
@@ -75,10 +79,10 @@ class SSEFraming:
 
     def __init__(self, audio_format: AudioFormat, sample_rate: int | None) -> None:
         self.quick = is_quick(audio_format, sample_rate)
-        self._encoder = Encoder(audio_format, out_rate=sample_rate)
+        self._encoder = _opening(audio_format, sample_rate)
 
     def push(self, samples: Floats) -> bytes:
-        return _delta(self._encoder.push(samples))
+        return _delta(self._encoder.result().push(samples))
 
     def finish(self, reason: str, usage: Usage) -> bytes:
         done = _event(
@@ -88,7 +92,7 @@ class SSEFraming:
                 "usage": usage.model_dump(),
             }
         )
-        return _delta(self._encoder.finish()) + done
+        return _delta(self._encoder.result().finish()) + done
 
     def words(self, times: WordTimes) -> bytes:
         return _event({"type": "speech.audio.words"} | times.model_dump())
@@ -97,14 +101,21 @@ class SSEFraming:
         return _event({"type": "error"} | refusal.envelope.model_dump())
 
 
-async def open_framing(
+def open_framing(
     stream_format: Literal["audio", "sse"], audio_format: AudioFormat, sample_rate: int | None
 ) -> Framing:
-    """A codec is opened in a thread."""
     kind = SSEFraming if stream_format == "sse" else RawFraming
-    if is_quick(audio_format, sample_rate):
-        return kind(audio_format, sample_rate)
-    return await asyncio.to_thread(kind, audio_format, sample_rate)
+    return kind(audio_format, sample_rate)
+
+
+def _opening(audio_format: AudioFormat, sample_rate: int | None) -> Future[Encoder]:
+    """An encoder, whose codec is opened while the first speech is computed."""
+    out_rate = output_rate(audio_format, sample_rate)  # which refuses it at once
+    if not is_quick(audio_format, sample_rate):
+        return CODECS.submit(Encoder, audio_format, out_rate=out_rate)
+    opened: Future[Encoder] = Future()
+    opened.set_result(Encoder(audio_format, out_rate=out_rate))
+    return opened
 
 
 def _delta(audio: bytes) -> bytes:

@@ -53,7 +53,7 @@ def routes(interpreter: Interpreter, limits: Limits, rates: Rates, outcomes: Out
         stream_format = _stream_format(body, request)
         if body.timestamps and stream_format != "sse":
             raise invalid_value("audio alone has none: add stream_format: 'sse'", ["timestamps"])
-        framing = await open_framing(stream_format, body.response_format, body.sample_rate)
+        framing = open_framing(stream_format, body.response_format, body.sample_rate)
         speech_request = await interpreter.request(body, body.input, record)
         key = getattr(request.state, "key", None)
 

@@ -13,7 +13,7 @@ from cosyserve.audio.watermark import Watermark, WatermarkStream
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Engine, SpeechRequest
 from cosyserve.engine.text_stream import by_sentence_async
 from cosyserve.errors import AudioError, CosyError, WorkerError
-from cosyserve.gateway.speech.framing import Framing, Usage
+from cosyserve.gateway.speech.framing import CODECS, Framing, Usage
 from cosyserve.gateway.speech.word_times import Spoken, WordClock, WordTimes
 from cosyserve.gateway.telemetry import audit
 from cosyserve.gateway.telemetry.record import Record
@@ -144,7 +144,7 @@ class Speaking:
         seconds, now = len(chunk.samples) / SAMPLE_RATE, time.perf_counter()
         if seconds:
             self._underruns.take(seconds, now)
-        self._record.take_chunk(chunk.timeline, now)
+        self._record.take_chunk(chunk.timeline, now, heard=seconds > 0)
         self._record.audio_seconds += seconds
         self._record.underruns = self._underruns.count
         self._record.underrun_seconds = self._underruns.seconds
@@ -153,12 +153,13 @@ class Speaking:
         short = len(chunk.samples) <= QUICK_SAMPLES and self._mark is None
         if self._framing.quick and short:
             return self._encode(chunk)
-        return await asyncio.to_thread(self._encode, chunk)
+        return await asyncio.get_running_loop().run_in_executor(CODECS, self._encode, chunk)
 
     async def _finished(self) -> bytes:
         if self._framing.quick:
             return self._framing.finish(self._record.finish, self.usage)
-        return await asyncio.to_thread(self._framing.finish, self._record.finish, self.usage)
+        reason, loop = self._record.finish, asyncio.get_running_loop()
+        return await loop.run_in_executor(CODECS, self._framing.finish, reason, self.usage)
 
     def _encode(self, chunk: AudioChunk) -> bytes:
         began = time.perf_counter()

@@ -108,6 +108,8 @@ def test_one_line_a_request_without_its_text(
     assert (spoken["method"], spoken["path"], spoken["status"]) == ("POST", "/v1/audio/speech", 200)
     assert (spoken["characters"], spoken["audio_s"], spoken["finish"]) == (10, 1.6, "stop")
     assert spoken["first_audio_ms"] > 0
+    assert list(spoken["stages_ms"]) == ["plan", "slot", "tokens", "chunk", "rest"]
+    assert sum(spoken["stages_ms"].values()) == pytest.approx(spoken["first_audio_ms"], abs=0.3)
     assert failed["request_id"] == refused.headers["x-request-id"]
     assert (failed["status"], failed["error"]) == (400, "invalid_value")
     assert "secret" not in caplog.text

@@ -45,6 +45,7 @@ class Record:
     retries: int = 0  # utterances that were drawn once more
     timeline: Timeline | None = None  # of the engine, the newest that it told
     entered: float = 0.0  # when that timeline began, by the clock of `started`
+    first_sent: float | None = None  # by that timeline; None: nothing of the chunk was heard
     last_chunk: float = 0.0  # when it came
     encode_began: float | None = None
     encode_ended: float = 0.0
@@ -63,17 +64,32 @@ class Record:
             traceparent=self.traceparent,
         )
 
-    def take_chunk(self, timeline: Timeline | None, now: float) -> None:
+    def take_chunk(self, timeline: Timeline | None, now: float, *, heard: bool) -> None:
         self.last_chunk = now
         if timeline:
             if self.timeline is None:  # a later chunk may have waited for a slow client
                 self.entered = now - timeline.sent
+                self.first_sent = timeline.sent if heard else None
             self.timeline = timeline
 
     def take_encoding(self, began: float, ended: float) -> None:
         self.encode_began = began if self.encode_began is None else self.encode_began
         self.encode_ended = ended
         self.encode_seconds += ended - began
+
+    def stages(self) -> dict[str, float]:
+        """Seconds until the first audio, by what they went to: `rest` is all that is outside the
+        engine. {}: it does not tell, or its first chunk was silence that is left out."""
+        timeline, sent, first_audio = self.timeline, self.first_sent, self.first_audio
+        if timeline is None or sent is None or first_audio is None:
+            return {}
+        return {
+            "plan": timeline.planned,
+            "slot": timeline.admitted - timeline.planned,
+            "tokens": timeline.first_tokens - timeline.admitted,
+            "chunk": sent - timeline.first_tokens,
+            "rest": first_audio - sent,
+        }
 
     def line(self, seconds: float) -> str:
         facts: dict[str, object] = {
@@ -95,6 +111,8 @@ class Record:
             facts["first_audio_ms"] = round(1000 * self.first_audio, 1)
             if self.first_audible is not None:
                 facts["first_audible_ms"] = round(1000 * self.first_audible, 1)
+            if stages := self.stages():
+                facts["stages_ms"] = {name: round(1000 * took, 1) for name, took in stages.items()}
             facts["audio_s"] = round(self.audio_seconds, 3)
             facts["underruns"] = self.underruns
             facts["finish"] = self.finish

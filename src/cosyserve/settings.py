@@ -85,8 +85,8 @@ class Settings(BaseSettings):
     """The file of the LM in a CosyVoice folder, which may have several: `llm.rl.pt` is the one of
     CosyVoice3 after reinforcement learning."""
     flow_backend: FlowBackend = "ours"
-    """The runtime of the flow's estimator: `ours`, `tensorrt` (on a GPU) or `onnxruntime` (on a
-    CPU)."""
+    """The runtime of the flow's estimator and the speaker encoder: `ours`, `tensorrt` (on a GPU) or
+    `onnxruntime` (on a CPU)."""
     flow_engines: str = ""
     """The folder that keeps what other runtimes of the flow have built; if empty, the folder
     `engines` in the home."""
@@ -94,7 +94,8 @@ class Settings(BaseSettings):
     """The kernels of our own on a GPU: `auto` (tiles by its shared memory), `small` (tiles that fit
     GPUs with less of it than Hopper) or `off` (the plain networks, in CUDA graphs)."""
     threads: int = Field(default=0, ge=0)
-    """The number of CPU threads that torch uses; 0 lets torch choose; on a busy machine set 1."""
+    """The number of CPU threads that torch uses; 0: as many as torch likes, in a worker one while
+    other programs want the cores."""
 
     ray_min_workers: int = Field(default=1, ge=1)
     """The number of workers that a Ray cluster always has for this server."""

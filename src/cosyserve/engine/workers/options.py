@@ -23,10 +23,10 @@ class WorkerOptions:
     token2wav_devices: tuple[str, ...] = ()  # empty: the LM's
     dtype: str = "auto"
     lm_file: str = LM_FILE  # in a CosyVoice folder
-    flow_backend: FlowBackend = "ours"  # what computes the flow's estimator
+    flow_backend: FlowBackend = "ours"  # what computes the flow
     flow_engines: str = ""  # the folder of what is built for it
     kernels: KernelChoice = "auto"  # of a GPU
-    threads: int = 0  # as many as torch likes
+    threads: int = 0  # as many as torch likes and find a core
     profile: str = "latency"
     slots: int = 0  # as many as the profile has, or as fit
     gpu_memory: str = ""  # of each GPU: a share ("0.5") or GiB ("12GiB"); empty: all

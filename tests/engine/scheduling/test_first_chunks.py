@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cosyserve.contracts import AudioChunk
+from cosyserve.engine.compute.limits import POLL_SECONDS
 from tests.engine.mocks import (
     Clock,
     request,
@@ -102,3 +103,22 @@ def test_a_short_text_that_had_to_wait_is_one_chunk() -> None:
     assert [(chunk.tokens, chunk.finish) for chunk in heard if isinstance(chunk, AudioChunk)] == [
         (60, "stop")
     ]
+
+
+def test_only_a_listener_who_is_alone_and_hears_nothing_yet_is_looked_after_without_sleep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("cosyserve.engine.scheduling.scheduler.time.sleep", slept.append)
+    scheduler, token2wav, _ = slow()
+    session = scheduler.open(request("alone", 25), lambda _: None)
+    until(scheduler, token2wav, True)
+    while not slept:
+        scheduler.step()
+    assert set(slept) == {0.0}
+    other = scheduler.open(request("other", 25), lambda _: None)
+    while slept[-1] == 0.0:
+        scheduler.step()
+    assert slept[-1] == POLL_SECONDS
+    for one in (session, other):
+        scheduler.cancel(one)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from cosyserve.backends.protocols import LMRequest
-from cosyserve.contracts import FRAMES_PER_TOKEN, SAMPLE_RATE, Mode, SpeechRequest
+from cosyserve.contracts import FRAMES_PER_TOKEN, SAMPLE_RATE, Mode, SpeechRequest, Voice
 from cosyserve.engine.compute.limits import MAX_POSITIONS
 from cosyserve.engine.scheduling.pace import Pace
 from cosyserve.errors import CosyError, InputError
@@ -23,6 +25,9 @@ from cosyserve.text.tokens.tokenizer import check_unicode
 
 SEGMENT_SEEDS = 0x9E3779B9
 RETRY_SEEDS = 0x5851F42D4C957F2D
+MEASURED = 8  # parts of a text whose ids are known while it is cut
+
+_transcripts: WeakKeyDictionary[Voice, str] = WeakKeyDictionary()  # as they are spoken
 
 
 def segment_seed(seed: int, number: int) -> int:
@@ -81,9 +86,10 @@ def _lm_tasks(
     pace = Pace.of(config, len(led.text), len(speech), led.transcript)
     max_tokens = max_speech_tokens(config, request)
     pause = pause_samples(lm, request)
+    known = lru_cache(MEASURED)(tokenizer.encode)  # a part is measured several times, then spoken
     parts = segments(
         text,
-        tokenizer.length,
+        tokenizer.length if tokenizer.pronouncer else lambda part: len(known(part)),
         normalize=request.normalize,
         language=request.language,
         read=read,
@@ -91,7 +97,8 @@ def _lm_tasks(
     )
     silent = spoken = False
     for number, part in enumerate(parts):
-        ids = encode(tokenizer, part, lm.text_vocab)
+        ids = known(part)
+        check_text(ids, lm.text_vocab)
         if not tokenizer.speaks(ids):
             silent = True
             continue
@@ -161,7 +168,7 @@ def prompt(
         return Prompt(ids, [], []) if config.preamble else Prompt([], ids, [])
     transcript, speech = "", []
     if request.mode is Mode.ZERO_SHOT:
-        transcript = spoken_text(request.voice.prompt_text, read=read)
+        transcript = _transcript(request.voice, read)
         speech = request.voice.speech_tokens.tolist()
     prefix = ""
     if config.preamble:
@@ -173,6 +180,14 @@ def prompt(
         speech,
         transcript,
     )
+
+
+def _transcript(voice: Voice, read: Reader) -> str:
+    """What is said in a voice's recording; it is read once, and known as long as the voice is."""
+    spoken = _transcripts.get(voice)
+    if spoken is None:
+        spoken = _transcripts[voice] = spoken_text(voice.prompt_text, read=read)
+    return spoken
 
 
 def _instruction(request: SpeechRequest, preamble: str) -> str:

@@ -139,7 +139,8 @@ class Scheduler:
             return True
         if not (self._chunks or any(session.ready for session in self.running)):
             return False
-        time.sleep(POLL_SECONDS)
+        alone = self._chunks and len(self.running) == 1 and self.running[0].urgent
+        time.sleep(0.0 if alone else POLL_SECONDS)  # one that sleeps is late for a first sound
         return True
 
     def stats(self) -> EngineStats:

@@ -42,13 +42,14 @@ VOICE = Voice("", np.zeros(0, np.int32), np.zeros((0, 80), np.float32), np.ones(
 async def hum(
     link: asyncio.StreamWriter, number: int, chunks: int, tokens: int, first: float, pace: float
 ) -> None:
-    wave = np.sin(2 * np.pi * 0.01 * np.arange(tokens * SAMPLES_PER_TOKEN)).astype(np.float32)
+    noise = np.random.default_rng(0).normal(0, 0.1, tokens * SAMPLES_PER_TOKEN)
+    wave = noise.astype(np.float32)  # as hard to encode as speech, which a tone is not
     seconds = tokens / TOKENS_PER_SECOND
     due = asyncio.get_running_loop().time() + first
     for index in range(chunks):
         await asyncio.sleep(due - asyncio.get_running_loop().time())
         finish: FinishReason | None = "stop" if index == chunks - 1 else None
-        chunk = AudioChunk(0.5 * wave, index, index * seconds, tokens, finish, 10)
+        chunk = AudioChunk(wave, index, index * seconds, tokens, finish, 10)
         link.write(frame(Chunk(number, chunk)))
         await link.drain()
         due += pace * seconds

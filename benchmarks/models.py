@@ -39,7 +39,8 @@ from cosyserve.models.config import (
     UNetConfig,
     VocoderConfig,
 )
-from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.flow.flow import Flow
+from cosyserve.models.flow.stream import FlowPrompt, FlowState
 from cosyserve.models.lm.lm import KVCache, SpeechLM
 from cosyserve.models.vocoder import stream
 from cosyserve.models.vocoder.hift import HiFT

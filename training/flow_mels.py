@@ -21,7 +21,8 @@ from torch import Tensor
 from cosyserve.checkpoints import native
 from cosyserve.checkpoints.parts import build
 from cosyserve.models.flow.cfm import solve
-from cosyserve.models.flow.flow import Flow, FlowPrompt
+from cosyserve.models.flow.flow import Flow
+from cosyserve.models.flow.stream import FlowPrompt
 from cosyserve.voices.file import load_voice
 from training import codes, loop
 from training.data import UNKNOWN, Corpus

@@ -8,7 +8,6 @@ these samples, but sound like speech. Knows no flow.
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from cosyserve.models.config import VocoderConfig
-from cosyserve.models.vocoder import hift
 from cosyserve.models.vocoder.hift import HiFT
 from training import loop
 from training.data import Corpus
@@ -34,9 +32,6 @@ JUDGES_STEPS = 600  # of new discriminators alone, before a trained vocoder goes
 # How much a row has to come near its samples: one of the flow's frames has another spectrum, and at
 # the pitch that is heard in them another pitch, too.
 FLOW_WEIGHT, IN_USE_WEIGHT = 0.5, 0.1
-
-# Its constants come from the host, which a captured step may not wait for.
-hift._fourier = functools.cache(hift._fourier)
 
 
 def convolutions(model: nn.Module) -> list[nn.Module]:

@@ -17,7 +17,8 @@ from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
 from cosyserve.engine.compute.graphs.padded_flow import FlowGraphs
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.errors import CosyError
-from cosyserve.models.flow.flow import Flow, FlowPrompt
+from cosyserve.models.flow.flow import Flow
+from cosyserve.models.flow.stream import FlowPrompt
 from cosyserve.models.fused import fused_lm
 from cosyserve.models.lm import draw
 from cosyserve.models.lm.lm import KVCache
@@ -139,7 +140,7 @@ def kernels_against_module(bench: Bench) -> dict[str, float]:
     kernels = fused_lm(bench.lm, 256)
     if kernels is None:
         raise CosyError("there are no kernels for this device")
-    for rows in (2, 3, 64, 65):  # one of each kind of step, and tiles that are not full
+    for rows in (2, 3, 64, 65, 129):  # one of each kind of step, and tiles that are not full
         caches = [
             KVCache.empty(config, rows, 256, device=bench.device, dtype=bench.dtype)
             for _ in range(2)

@@ -23,7 +23,8 @@ from cosyserve.engine.compute.hops import hop_ends
 from cosyserve.engine.compute.queued_audio import Token2WavState
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.errors import CosyError
-from cosyserve.models.flow.flow import Flow, FlowState
+from cosyserve.models.flow.flow import Flow
+from cosyserve.models.flow.stream import FlowState
 from cosyserve.models.fused import fused_lm
 from cosyserve.models.lm.lm import KVCache
 
@@ -125,7 +126,7 @@ def _company_logits_error(bench: Bench) -> float:
 
 def _company_step_error(bench: Bench) -> float:
     """Of a row's logits as the engine computes them, in batches of all kinds."""
-    lm, rows, span = bench.lm, 65, 64
+    lm, rows, span = bench.lm, 129, 64
     kernels = fused_lm(lm, span)
     chance = torch.Generator(bench.device).manual_seed(0)
     ids = torch.randint(0, lm.config.vocab, (rows,), generator=chance, device=bench.device)
@@ -141,7 +142,7 @@ def _company_step_error(bench: Bench) -> float:
         return lm.logits(lm.extend(given[0][:, None], given[1], held, span)[:, 0])[0]
 
     alone = row(1)
-    return max(float((row(n) - alone).norm() / alone.norm()) for n in (2, 3, 64, rows))
+    return max(float((row(n) - alone).norm() / alone.norm()) for n in (2, 3, 64, 65, rows))
 
 
 def _company_db(bench: Bench) -> float:

@@ -39,7 +39,7 @@ def step_ms(bench: Bench, name: str, made: LMRunner, rows: int) -> float:
 
 
 def lm_step_ms(bench: Bench) -> dict[str, float]:
-    batches = (1, 16, 64, 256)
+    batches = (1, 16, 64, 128, 256)
     made = runner(bench, batches[-1])
     return {str(n): step_ms(bench, f"lm_step_{n}", made, n) for n in batches}
 

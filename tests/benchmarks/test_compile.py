@@ -13,16 +13,17 @@ pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings 
 
 ROOT = Path(__file__).parents[2]
 KERNELS = {
-    *("causal_conv._causal_conv", "chunk_attention._attend", "convolution._convolve"),
+    *("causal_conv._causal_conv", "chunk._attend", "convolution._convolve"),
     *("decode_attention._attend", "draw._draw", "elementwise._add_norm", "elementwise._embed"),
     *("elementwise._gate", "euler._count", "euler._euler", "excitation._excite"),
-    *("grouped_conv._grouped_conv", "head_norm._norm_heads"),
+    *("fourier._analyze", "fourier._synthesize", "grouped_conv._grouped_conv"),
+    *("head_norm._norm_heads", "pitch._mel_rows", "pitch._phases", "pitch._pitch"),
     *("linear._linear_add", "linear._norm_mish"),
     *("linear_batch._batch_linear", "linear_few._merge_project", "linear_few._project"),
     *("linear_few._rms_norm_linear", "modulation._norm_modulate", "norm_linear._normalize"),
     *("norm_linear._layer_norm_linear", "prefill_attention._attend", "prefill_attention._rotate"),
-    *("prefix_attention._attend", "relative_attention._attend", "rotation._rotate_first_head"),
-    "row_attention._attend",
+    *("prefix._attend", "relative._attend", "rotation._rotate_first_head"),
+    "row._attend",
 }
 LOCAL_ARRAYS = {"excitation._excite"}  # of the library's sine: a stack, though nothing spills
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN, Sampling
 from cosyserve.models.config import LMConfig
-from cosyserve.models.flow.flow import FlowPrompt, FlowState
 from cosyserve.models.flow.masks import attention_bias
+from cosyserve.models.flow.stream import FlowPrompt, FlowState
 from cosyserve.models.lm.bistream import Bistream
 from cosyserve.models.lm.lm import SpeechLM
 from cosyserve.models.lm.sampling import Rules, nucleus, sample
@@ -183,7 +183,8 @@ def flow_case(c: dict, a: Arrays, salt: int, fill: Fill) -> Arrays:
     if "hops" in a:
         outputs = _flow_stream(mel, a["hops"].tolist(), len(tokens), c["lookahead"])
         public = flow.advance([FlowState(prompt)], [tokens], [True])[0][0]
-        assert torch.equal(public, outputs["whole"][0]), "the fixed noise is not the golden noise"
+        # Not every processor's normal numbers have the same last bits.
+        torch.testing.assert_close(public, outputs["whole"][0], atol=1e-5, rtol=0.0)
         return {name: value.numpy() for name, value in outputs.items()}
     x, mu, speaker, condition, t = (
         torch.from_numpy(a[name]) for name in ("est_x", "est_mu", "est_spks", "est_cond", "est_t")

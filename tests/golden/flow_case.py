@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
-from cosyserve.models.flow.flow import Flow, FlowBatch, FlowCache, FlowPrompt, FlowState
+from cosyserve.models.flow.flow import Flow, FlowBatch
 from cosyserve.models.flow.masks import attention_bias
+from cosyserve.models.flow.stream import FlowCache, FlowPrompt, FlowState
 from tests.golden.weights import (
     Fill,
     dit_flow_config,
@@ -75,7 +76,8 @@ def flow_case(c: dict, a: Arrays, salt: int, fill: Fill) -> Arrays:
         "aligned_prefix_maxdiff": (stream_aligned - prefix).abs().max(),
     }
     public = flow.advance([FlowState(prompt)], [tokens], [True])[0][0]
-    assert torch.equal(public, stream_final[0]), "the fixed noise is not the golden noise"
+    # Not every processor's normal numbers have the same last bits.
+    torch.testing.assert_close(public, stream_final[0], atol=1e-5, rtol=0.0)
     return {name: value.numpy() for name, value in outputs.items()} | {
         "est_full": _estimate(flow, a, 0),
         "est_stream": _estimate(flow, a, c["chunk_mel"]),

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig, VocoderConfig
-from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.flow.flow import Flow
+from cosyserve.models.flow.stream import FlowPrompt, FlowState
 from cosyserve.models.randomness import normal, uniform
 from cosyserve.models.vocoder import stream
 from tests.golden.fill import fill

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from cosyserve.models.flow.cfm import schedule
-from cosyserve.models.flow.flow import Flow, FlowPrompt
+from cosyserve.models.flow.flow import Flow
+from cosyserve.models.flow.stream import FlowPrompt
 from training import flow_mels, vocoder
 from training.data import Corpus
 from training.sizes import TOY

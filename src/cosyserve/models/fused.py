@@ -21,10 +21,10 @@ from cosyserve.models.lm.lm import SpeechLM
 from cosyserve.models.vocoder.hift import HiFT
 
 if TYPE_CHECKING:
-    from cosyserve.models.flow.fused_dit import FusedDiT
-    from cosyserve.models.flow.fused_encoder import FusedEncoder, FusedLookahead
-    from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
-    from cosyserve.models.flow.fused_unet import FusedUNet
+    from cosyserve.models.flow.fused.dit import FusedDiT
+    from cosyserve.models.flow.fused.encoder import FusedEncoder, FusedLookahead
+    from cosyserve.models.flow.fused.rotary_dit import FusedRotaryDiT
+    from cosyserve.models.flow.fused.unet import FusedUNet
     from cosyserve.models.lm.fused import FusedLM
     from cosyserve.models.vocoder.fused import FusedHiFT
 
@@ -51,15 +51,15 @@ def fused_estimator(
     if not kernels_supported(weight.device) or weight.dtype is not DTYPE:
         return None
     if isinstance(estimator, RotaryDiT):
-        from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
+        from cosyserve.models.flow.fused.rotary_dit import FusedRotaryDiT
 
         return FusedRotaryDiT(estimator, times, max_frames)
     if isinstance(estimator, DiT):
-        from cosyserve.models.flow.fused_dit import FusedDiT
+        from cosyserve.models.flow.fused.dit import FusedDiT
 
         return FusedDiT(estimator, times)
     if isinstance(estimator, UNet):
-        from cosyserve.models.flow.fused_unet import FusedUNet
+        from cosyserve.models.flow.fused.unet import FusedUNet
 
         return FusedUNet(estimator, times)
     return None
@@ -72,11 +72,11 @@ def fused_encoder(encoder: nn.Module, max_tokens: int) -> FusedEncoder | FusedLo
     if not kernels_supported(weight.device) or weight.dtype is not DTYPE:
         return None
     if isinstance(encoder, LookaheadEncoder):
-        from cosyserve.models.flow.fused_encoder import FusedLookahead
+        from cosyserve.models.flow.fused.encoder import FusedLookahead
 
         return FusedLookahead(encoder)
     if isinstance(encoder, UpsamplingConformer) and encoder.config.size <= MAX_ENCODER_SIZE:
-        from cosyserve.models.flow.fused_encoder import FusedEncoder
+        from cosyserve.models.flow.fused.encoder import FusedEncoder
 
         return FusedEncoder(encoder, max_tokens)
     return None

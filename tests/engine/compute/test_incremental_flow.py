@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from cosyserve.engine.compute import incremental_flow as module
 from cosyserve.engine.compute.incremental_flow import IncrementalFlow, incremental_flow
 from cosyserve.models.config import FlowConfig
-from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.flow.flow import Flow
+from cosyserve.models.flow.stream import FlowPrompt, FlowState
 from tests.golden.fill import fill
 from tests.golden.weights import filled_flow
 from tests.models.flow.test_flow import ROTARY, UNET, prompt, speech

@@ -13,7 +13,8 @@ from cosyserve.engine.compute.graphs.prefix_cache import PrefixCache
 from cosyserve.engine.compute.queued_audio import Launches, QueuedAudio
 from cosyserve.errors import CosyError
 from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig
-from cosyserve.models.flow.flow import Flow, FlowPrompt
+from cosyserve.models.flow.flow import Flow
+from cosyserve.models.flow.stream import FlowPrompt
 
 
 @pytest.mark.parametrize("sample", [0.5, float("nan"), float("inf")])

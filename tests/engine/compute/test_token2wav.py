@@ -15,6 +15,7 @@ from cosyserve.contracts import Floats, Voice
 from cosyserve.engine.compute.graphs import padded_flow, vocoder
 from cosyserve.engine.compute.queued_audio import Token2WavState
 from cosyserve.engine.compute.token2wav import Token2Wav
+from cosyserve.engine.scheduling.lm_requests import segment_seed
 from cosyserve.errors import CosyError
 from cosyserve.models.config import DiTConfig, EncoderConfig, FlowConfig, UNetConfig, VocoderConfig
 from cosyserve.models.flow.flow import Flow
@@ -219,3 +220,19 @@ def test_a_voice_is_on_the_device_once_for_as_long_as_somebody_has_it(
     assert [state.vocoder.seed for state in states] == [0, 1, 2]
     del speaker
     assert not token2wav._prompts
+
+
+@pytest.mark.parametrize("shapes", [True, False], ids=["static", "any"])
+def test_no_seed_is_too_large_or_changes_a_neighbour(
+    networks: tuple[Flow, HiFT], shapes: bool
+) -> None:
+    token2wav = Token2Wav(*networks, rows=(1, 2, 4), static=shapes)
+    largest = segment_seed((1 << 63) - 1, 1)  # of a text's second part
+    odd, other = (
+        token2wav.begin(voice(1, 10), with_prompt=True, seed=seed, speed=1.0)
+        for seed in (largest, (1 << 60) + 12345)
+    )
+    said = tokens(0, 20)
+    alone, _ = token2wav.advance([other], [said], [True])[0]
+    (_, _), (company, _) = token2wav.advance([odd, other], [said, said], [True, True])
+    np.testing.assert_allclose(company, alone, atol=1e-4)

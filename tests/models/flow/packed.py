@@ -29,7 +29,8 @@ def unpacked(together: Tensor, rows: Sequence[Tensor], times: int = 1) -> list[T
 
 def make_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packs of a few frames are computed as large ones are, in small tiles."""
-    from cosyserve.models.flow.kernels import linear, row_attention
+    from cosyserve.models.flow.kernels import linear
+    from cosyserve.models.flow.kernels.attention import row as row_attention
 
     monkeypatch.setattr(linear, "LONE_ROWS", 0)
     monkeypatch.setattr(linear, "LARGE_ROWS", 0)
@@ -39,7 +40,7 @@ def make_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def tiled(sight: Sight, runs: int = 9) -> Sight:
     """With the tiles of up to so many rows and blanks, where the pack counts as large."""
-    from cosyserve.models.flow.kernels.row_attention import query_tiles
+    from cosyserve.models.flow.kernels.attention.row import query_tiles
 
     tiles = query_tiles(sight.spans, runs)
     return sight._replace(tiles=tiles) if len(tiles) else sight

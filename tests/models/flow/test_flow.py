@@ -20,8 +20,9 @@ from cosyserve.models.config import (
 )
 from cosyserve.models.flow.cfm import fixed_noise, schedule
 from cosyserve.models.flow.encoder import encode_distances, shift
-from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.flow.flow import Flow
 from cosyserve.models.flow.masks import attention_bias
+from cosyserve.models.flow.stream import FlowPrompt, FlowState
 from tests.golden.fill import fill
 from tests.golden.weights import filled_flow
 

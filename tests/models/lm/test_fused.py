@@ -18,9 +18,9 @@ from cosyserve.models.config import LMConfig
 from cosyserve.models.fused import fused_lm
 from cosyserve.models.kernels.launch import launch, only_compiled
 from cosyserve.models.lm import draw
-from cosyserve.models.lm.fused import MEDIUM_BATCH, FusedLM
+from cosyserve.models.lm.fused import FusedLM
 from cosyserve.models.lm.kernels import elementwise
-from cosyserve.models.lm.kernels.linear_batch import ROWS
+from cosyserve.models.lm.kernels.linear_batch import GATED, PLAIN
 from cosyserve.models.lm.kernels.prefill_attention import QUERIES
 from cosyserve.models.lm.lm import KVCache, SpeechLM
 
@@ -44,7 +44,7 @@ def made(dtype: torch.dtype, config: LMConfig = CONFIG) -> tuple[SpeechLM, Fused
 
 
 @pytest.mark.parametrize(
-    ("rows", "choice"), [(2, "auto"), (18, "auto"), (18, "small"), (65, "auto")]
+    ("rows", "choice"), [(2, "auto"), (18, "auto"), (18, "small"), (65, "auto"), (65, "small")]
 )
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
 def test_a_step_is_that_of_the_plain_module(
@@ -112,9 +112,36 @@ def test_a_piece_of_a_prompt_is_that_of_the_plain_module(
         torch.testing.assert_close(written, reference, atol=3 * tolerance, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("length", "choice"),
+    [
+        *((length, "auto") for length in (1, 16, 31, 32, 33, 64, 65, 110, 128, 129)),
+        *((length, "small") for length in (64, 65)),
+    ],
+)
+def test_a_prompt_of_any_length_is_that_of_the_plain_module(
+    length: int, choice: KernelChoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_choice, "_chosen", choice)
+    lm, kernels = made(torch.float32)
+    caches = [KVCache.empty(CONFIG, 2, 192, device=DEVICE) for _ in range(2)]
+    ids = torch.randint(0, CONFIG.vocab, (length,), device=DEVICE)
+    starts = torch.arange(5, 5 + length, TILE, device=DEVICE)
+    last = torch.tensor([length - 1, length // 2], device=DEVICE)
+    actual = kernels.prompt(ids, torch.ones_like(starts), starts, last, caches[0], 192)
+    hidden = lm.extend(ids[None], starts[:1], caches[1], 192, torch.ones_like(starts[:1]))
+    expected = lm.logits(hidden[0, last])
+    assert (actual - expected).norm() <= 1e-4 * expected.norm()
+    for part in ("keys", "values"):
+        written, reference = (getattr(cache, part) for cache in caches)
+        torch.testing.assert_close(written, reference, atol=3e-4, rtol=0)
+
+
 def test_tiles_are_those_of_the_kernels() -> None:
     assert TILE == QUERIES
-    assert MEDIUM_BATCH == ROWS
+    for choice, plain in PLAIN.items():
+        rows = [tile.rows for tile in plain]
+        assert rows == sorted({tile.rows for tile in GATED[choice]})
 
 
 def test_prompts_of_several_rows_are_fed_in_one_launch() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -56,6 +58,37 @@ def test_speech_is_that_of_the_plain_module(
     ):
         end = size * vocoder.frame
         assert (ours[:end] - reference[:end]).norm() <= tolerance * reference[:end].norm()
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+@torch.inference_mode()
+def test_what_is_no_number_is_heard_as_none(
+    vocoder: HiFT, broken: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if DEVICE == "cpu":
+        compare_as_a_gpu(monkeypatch)
+    mel = torch.full((1, CONFIG.mel, 6), broken, device=DEVICE)
+    speech = FusedHiFT(vocoder)(mel, torch.zeros(1, 6 * vocoder.frame, device=DEVICE))
+    assert speech.isnan().all()
+
+
+def compare_as_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lower of a number and of what is none is the number there, unless a kernel says more."""
+    from triton._C.libtriton import ir
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    def clamp(self: Any, x: Any, low: Any, high: Any, propagates: Any) -> Any:
+        if propagates == ir.PROPAGATE_NAN.ALL:
+            return self.ternary_op(x, low, high, np.clip)
+        return self.ternary_op(x, low, high, lambda x, a, b: np.fmin(np.fmax(x, a), b))
+
+    monkeypatch.setattr(InterpreterBuilder, "create_clampf", clamp)
+    for name, lower in (("minnumf", np.fmin), ("maxnumf", np.fmax)):
+        monkeypatch.setattr(
+            InterpreterBuilder,
+            f"create_{name}",
+            lambda self, a, b, f=lower: self.binary_op(a, b, f),
+        )
 
 
 @torch.inference_mode()

@@ -49,7 +49,7 @@ class Generation:
     seed: int
     sampling: Sampling
     max_tokens: int
-    enough: int = 0  # tokens that a first chunk begins with: none more is drawn before it can
+    enough: int = 0  # tokens of a first chunk: a row alone is read there before it draws on
     tokens: list[int] = field(default_factory=list)  # speech
     drawn: list[int] = field(default_factory=list)  # all ids, fills and ends too
     pending: list[int] = field(default_factory=list)  # to feed before the next draw

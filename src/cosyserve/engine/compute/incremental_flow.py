@@ -17,8 +17,9 @@ from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.engine.compute.limits import MAX_PREFIX_TOKENS
 from cosyserve.models.config import FlowConfig, UNetConfig
 from cosyserve.models.flow.encoder import UpsamplingConformer
-from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.flow.flow import Flow
 from cosyserve.models.flow.masks import chunk_bias
+from cosyserve.models.flow.stream import FlowPrompt, FlowState
 from cosyserve.models.flow.unet import FlowPast, LookBack, UNet
 
 MAX_FRAME_BYTES = 64 << 10  # of what is kept: then a minute of speech is below 200 MB

@@ -15,7 +15,7 @@ from cosyserve.engine.compute.graphs.device_queue import DeviceQueue, HostCopy, 
 from cosyserve.engine.compute.graphs.prefix_cache import PrefixCache
 from cosyserve.engine.compute.stretch import StretchState
 from cosyserve.errors import CosyError
-from cosyserve.models.flow.flow import FlowState
+from cosyserve.models.flow.stream import FlowState
 from cosyserve.models.vocoder.stream import VocoderState
 
 AHEAD = 6  # launches of a batch that the GPU has not finished

@@ -23,11 +23,13 @@ from cosyserve.engine.compute.graphs.prefix_cache import PrefixCache
 from cosyserve.engine.compute.graphs.vocoder import VocoderGraphs
 from cosyserve.engine.compute.hops import HOP_TOKENS
 from cosyserve.engine.compute.incremental_flow import incremental_flow
+from cosyserve.engine.compute.limits import SEED_MASK
 from cosyserve.engine.compute.queued_audio import Launches, QueuedAudio, Token2WavState
 from cosyserve.engine.compute.stretch import stretch
 from cosyserve.errors import CheckpointError, CosyError
-from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.flow.flow import Flow
 from cosyserve.models.flow.foreign import ForeignEstimator
+from cosyserve.models.flow.stream import FlowPrompt, FlowState
 from cosyserve.models.vocoder import stream
 from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.models.vocoder.host import host_hift
@@ -90,7 +92,7 @@ class Token2Wav:
         fixed = self.flow.config.remembers
         return Token2WavState(
             FlowState(self._prompt(voice, with_prompt)),
-            replace(self._begun, seed=seed),
+            replace(self._begun, seed=seed & SEED_MASK),
             None,
             speed,
             self.flow.grid,

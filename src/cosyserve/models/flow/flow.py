@@ -20,51 +20,15 @@ from cosyserve.errors import InputError
 from cosyserve.models.config import DiTConfig, FlowConfig, LookaheadConfig, RotaryDiTConfig
 from cosyserve.models.flow.cfm import Velocity, fixed_noise, solve
 from cosyserve.models.flow.dit import DiT, DiTCache
-from cosyserve.models.flow.encoder import EncoderCache, UpsamplingConformer
+from cosyserve.models.flow.encoder import UpsamplingConformer
 from cosyserve.models.flow.foreign import ForeignEstimator
 from cosyserve.models.flow.lookahead import LookaheadEncoder
 from cosyserve.models.flow.masks import RowChunks, attention_bias, chunks_bias, valid
 from cosyserve.models.flow.rotary_dit import RotaryDiT
-from cosyserve.models.flow.unet import FlowPast, UNet
+from cosyserve.models.flow.stream import FlowCache, FlowPrompt, FlowState
+from cosyserve.models.flow.unet import UNet
 
 Estimator = UNet | DiT | RotaryDiT | ForeignEstimator
-
-
-@dataclass(frozen=True)
-class FlowPrompt:
-    """tokens [p], mel [2p, mel], speaker [E]: what the flow continues; p may be 0. Prompts with the
-    same key are the same; without one, nobody knows."""
-
-    tokens: Tensor
-    mel: Tensor
-    speaker: Tensor
-    key: str = ""
-
-
-@dataclass(frozen=True)
-class FlowCache:
-    """What a DiT flow remembers of a stream: `frames` computed so far also index the noise."""
-
-    encoder: EncoderCache
-    steps: tuple[DiTCache, ...]
-    frames: int
-
-
-@dataclass(frozen=True)
-class FlowState:
-    """A stream between two chunks; `tokens` of it were turned into frames, chunk by chunk up to
-    each of `ends`; `past` is what an incremental flow keeps."""
-
-    prompt: FlowPrompt
-    tokens: int = 0
-    cache: FlowCache | None = None
-    ends: tuple[int, ...] = ()
-    past: FlowPast | None = None
-
-    def after(self, mel: Tensor) -> FlowState:
-        """With these frames [mel, n] done, too."""
-        tokens = self.tokens + mel.shape[1] // FRAMES_PER_TOKEN
-        return FlowState(self.prompt, tokens, None, (*self.ends, tokens))
 
 
 @dataclass(frozen=True)

@@ -73,3 +73,17 @@ def prefetch_l2(at):
         is_pure=False,
         pack=1,
     )
+
+
+@triton.jit
+def behind_loads(x):
+    """x. All loads that stand before this are under way before x is waited for: else it is put into
+    shared memory the moment it comes, and what is loaded next waits for that."""
+    return tl.inline_asm_elementwise(
+        "mov.b32 $0, $1;",
+        "=r,r",
+        [x],
+        dtype=x.dtype,
+        is_pure=False,
+        pack=32 // x.dtype.primitive_bitwidth,
+    )

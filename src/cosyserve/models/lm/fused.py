@@ -1,8 +1,9 @@
 """The speech LM in few launches, for a GPU. `SpeechLM.extend` is its reference.
 
 Up to SMALL_BATCH rows, each layer of a decoding step is five kernels of ours that read every weight
-once, in eight bits if the LM says so; up to MEDIUM_BATCH, six with matrix units. For more, and for
-prompts, matrix products are the library's and what lies between them ours.
+once, in eight bits if the LM says so. Up to `linear_batch.most_rows`, rows or ids of prompts, it is
+six or seven with matrix units. For more, matrix products are the library's and what lies between
+them ours.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from cosyserve.models.lm.kernels.linear_batch import (
     add_linear,
     batch_linear,
     gated_linear,
+    most_rows,
     split_linear,
 )
 from cosyserve.models.lm.kernels.linear_few import merge_project, project, rms_norm_linear
@@ -28,9 +30,11 @@ from cosyserve.models.lm.kernels.prefill_attention import attend as attend_prefi
 from cosyserve.models.lm.lm import KVCache, Layer, SpeechLM
 
 SMALL_BATCH = 2  # rows that a program computes one after another
-MEDIUM_BATCH = 64  # rows that a program computes at a time, as a matrix product
 DOWN_SPLITS = 4  # of the longest products' sums: else too few programs would have all the work
 SPLITS = 4  # of a few rows' keys
+
+# Turns the projections of a layer, by its number, [B, ...] into its heads' values.
+Attend = Callable[[int, Tensor], Tensor]
 
 
 class FusedLM:
@@ -54,15 +58,12 @@ class FusedLM:
         """Appends ids [B] to rows that hold `lengths` [B] positions -> float32 [B, classes]."""
         if len(ids) <= SMALL_BATCH:
             return self._decode_small(ids, lengths, cache, span)
-        if len(ids) <= MEDIUM_BATCH:
-            return self._decode_medium(ids, lengths, cache, span)
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
             values, _ = self._attend(layer, qkv, lengths, cache, span)
             return values.flatten(1)
 
-        x, delta = self._forward_large(ids, attend)
-        return self.lm.logits(self._last_norm(x, delta))
+        return self._classify(self._forward(ids, attend))
 
     def prompt(
         self, ids: Tensor, slots: Tensor, starts: Tensor, last: Tensor, cache: KVCache, span: int
@@ -84,8 +85,7 @@ class FusedLM:
                 ieee=self.ieee,
             )
 
-        x, delta = (part.index_select(-2, last) for part in self._forward_large(ids, attend))
-        return self.lm.logits(self._last_norm(x, delta))
+        return self._classify(self._forward(ids, attend).index_select(0, last))
 
     def draw(
         self,
@@ -114,41 +114,39 @@ class FusedLM:
         bias = lm.head.bias
         return rms_norm_linear(x, *_norm(lm.norm), self._head, bias, gated=False, dtype=x.dtype)
 
-    def _decode_medium(self, ids: Tensor, lengths: Tensor, cache: KVCache, span: int) -> Tensor:
-        lm, dtype, ieee = self.lm, self.lm.head.weight.dtype, self.ieee
+    def _forward(self, ids: Tensor, attend: Attend) -> Tensor:
+        """ids [B] -> what the last norm leaves of them [B, hidden]."""
+        lm, dtype = self.lm, self.lm.head.weight.dtype
+        forward = self._medium if len(ids) <= most_rows(ids.device) else self._large
         norms = [*(_norm(layer.attn_norm) for layer in self._layers), _norm(lm.norm)]
         x = embed(ids, lm.embedding.weight)
         y = add_norm(x, None, *norms[0], dtype)
-        for index, (layer, norm) in enumerate(zip(self._layers, norms[1:], strict=True)):
-            scale, eps = _norm(layer.mlp_norm)
-            weight, bias = layer.qkv.weight, layer.qkv.bias
-            qkv = batch_linear(y, weight, bias, dtype=dtype, ieee=ieee)
-            values, _ = self._attend(index, qkv, lengths, cache, span)
-            unscaled = add_linear(values.flatten(1), layer.out.weight, x, scale, ieee=ieee)
-            y = gated_linear(unscaled, eps, layer.gate_up.weight, ieee=ieee)
-            delta = split_linear(y, layer.down.weight, DOWN_SPLITS, ieee=ieee)
-            y = add_norm(x, delta, *norm, dtype)
-        return batch_linear(y, lm.head.weight, lm.head.bias, dtype=x.dtype, ieee=ieee)
+        for index, norm in enumerate(norms[1:]):
+            y = add_norm(x, forward(index, x, y, attend), *norm, dtype)
+        return y
 
-    def _forward_large(
-        self, ids: Tensor, attend: Callable[[int, Tensor], Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """ids [B] -> the residual [B, hidden] and what is to be added to it [1, B, hidden];
-        `attend` turns the projections of a layer [B, ...] into its heads' values."""
-        lm, dtype = self.lm, self.lm.head.weight.dtype
-        x = embed(ids, lm.embedding.weight)
-        delta: Tensor | None = None
-        for index, layer in enumerate(self._layers):
-            y = add_norm(x, delta, *_norm(layer.attn_norm), dtype)
-            values = attend(index, F.linear(y, layer.qkv.weight, layer.qkv.bias))
-            delta = F.linear(values, layer.out.weight)[None]
-            y = add_norm(x, delta, *_norm(layer.mlp_norm), dtype)
-            delta = F.linear(gate(F.linear(y, layer.gate_up.weight)), layer.down.weight)[None]
-        assert delta is not None
-        return x, delta
+    def _medium(self, index: int, x: Tensor, y: Tensor, attend: Attend) -> Tensor:
+        """A layer of y, the norm of the residual x [B, hidden], which it changes -> what is still
+        to be added to x [parts, B, hidden]."""
+        layer, ieee = self._layers[index], self.ieee
+        scale, eps = _norm(layer.mlp_norm)
+        qkv = batch_linear(y, layer.qkv.weight, layer.qkv.bias, dtype=y.dtype, ieee=ieee)
+        unscaled = add_linear(attend(index, qkv), layer.out.weight, x, scale, ieee=ieee)
+        wide = gated_linear(unscaled, eps, layer.gate_up.weight, ieee=ieee)
+        return split_linear(wide, layer.down.weight, DOWN_SPLITS, ieee=ieee)
 
-    def _last_norm(self, x: Tensor, delta: Tensor) -> Tensor:
-        return add_norm(x, delta, *_norm(self.lm.norm), self.lm.head.weight.dtype)
+    def _large(self, index: int, x: Tensor, y: Tensor, attend: Attend) -> Tensor:
+        """As `_medium`, of any number of rows."""
+        layer = self._layers[index]
+        values = attend(index, F.linear(y, layer.qkv.weight, layer.qkv.bias))
+        y = add_norm(x, F.linear(values, layer.out.weight)[None], *_norm(layer.mlp_norm), y.dtype)
+        return F.linear(gate(F.linear(y, layer.gate_up.weight)), layer.down.weight)[None]
+
+    def _classify(self, y: Tensor) -> Tensor:
+        head = self.lm.head
+        if len(y) > most_rows(y.device):
+            return self.lm.logits(y)
+        return batch_linear(y, head.weight, head.bias, dtype=torch.float32, ieee=self.ieee)
 
     def _attend(
         self,

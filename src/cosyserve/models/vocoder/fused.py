@@ -12,12 +12,15 @@ from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
+import triton
 from torch import Tensor, nn
 
 from cosyserve.models.vocoder.hift import HiFT
 from cosyserve.models.vocoder.kernels.convolution import Activation, Ends, Taps, convolve
 from cosyserve.models.vocoder.kernels.excitation import excite
-from cosyserve.models.vocoder.layers import CausalConv1d, CausalUpsample, ResBlock, Snake, cut
+from cosyserve.models.vocoder.kernels.fourier import Fourier, analyze, synthesize
+from cosyserve.models.vocoder.kernels.pitch import mel_rows, phases, pitch
+from cosyserve.models.vocoder.layers import CausalConv1d, CausalUpsample, ResBlock, Snake
 
 ALIGNED = 8  # channels that are read at once
 
@@ -30,6 +33,7 @@ class FusedHiFT:
         self.dtype = dtype
         self.ieee = dtype is torch.float32
         self._f0 = [_taps([conv], dtype) for conv in vocoder.f0_predictor.condnet.values()]
+        self._fourier = Fourier.of(vocoder)
         self._elu = Activation("elu")
         self._pre = _taps([vocoder.conv_pre], dtype)
         self._post = _taps([vocoder.conv_post], dtype)
@@ -59,17 +63,16 @@ class FusedHiFT:
             )
             convolve(x, taps, Ends(lengths, 1), None, active, self._elu, ieee=self.ieee)
             x = active
-        f0 = self.vocoder.f0_predictor.classifier(x[0]).abs()
-        return cut(f0.transpose(1, 2), lengths, 1)[:, 0]
+        mix = self.vocoder.f0_predictor.classifier
+        return pitch(x[0], (mix.weight, mix.bias), lengths)
 
     def source(self, f0: Tensor, seeds: Tensor, firsts: Tensor, before: Tensor) -> Tensor:
         """As `HiFT.source`, with the noise of the absolute samples from `firsts` [B] on."""
         mix = self.vocoder.m_source["l_linear"]
         assert isinstance(mix, nn.Linear)
-        vocoder, linear = self.vocoder, (mix.weight, mix.bias)
-        held = vocoder.config.causal  # a frame holds the phase of its end
-        phases = (vocoder.ends(f0, before),) * 2 if held else vocoder.phases(f0, before)
-        return excite(phases, f0, seeds, firsts, linear, self.vocoder.config, self.vocoder.frame)
+        config, frame = self.vocoder.config, self.vocoder.frame
+        linear = mix.weight, mix.bias
+        return excite(phases(f0, before, config, frame), f0, seeds, firsts, linear, config, frame)
 
     def __call__(self, mel: Tensor, source: Tensor, lengths: Tensor | None = None) -> Tensor:
         """As `HiFT.forward`."""
@@ -106,7 +109,7 @@ class FusedHiFT:
             x = mean
         y = x.new_empty(*x.shape[:3], config.n_fft + 2, dtype=torch.float32)
         convolve(x, self._post, ends, y, ieee=ieee)
-        return self.vocoder.samples(y[0].transpose(1, 2), lengths * rate + lead)
+        return synthesize(y[0], lengths, rate, lead, self._fourier, config)
 
     def _voiced(self, i: int, spectrum: Tensor, both: Tensor, ends: Ends) -> tuple[Tensor, Tensor]:
         """Adds the source -> a stage's rows [1, B, T, C], and activated for each of its blocks."""
@@ -129,15 +132,16 @@ class FusedHiFT:
         return x, z
 
     def _rows(self, mel: Tensor, lengths: Tensor) -> Tensor:
-        return cut(mel, lengths, 1).transpose(1, 2).to(self.dtype).contiguous()[None]
+        return mel_rows(mel, lengths, self.dtype)[None]
 
     def _spectrum(self, source: Tensor, lengths: Tensor) -> Tensor:
         """[B, N] -> rows of frames, with those that a down-sampling sees around them."""
-        spectrum = self.vocoder.spectrum(source, lengths).transpose(1, 2)
-        before = self._before[0]
-        after = self._strides[0] - 1 - before
-        padding = 0, -spectrum.shape[2] % ALIGNED, before, after
-        return F.pad(spectrum.to(self.dtype), padding).contiguous()
+        config, before, around = self.vocoder.config, self._before[0], self._strides[0] - 1
+        rows = around + source.shape[1] // config.hop + 1
+        columns = triton.cdiv(config.n_fft + 2, ALIGNED) * ALIGNED
+        out = source.new_empty(len(source), rows, columns, dtype=self.dtype)
+        analyze(source, lengths, self._fourier, config, self.vocoder.frame, out, before)
+        return out
 
 
 class _Blocks:

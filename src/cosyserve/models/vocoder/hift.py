@@ -207,18 +207,14 @@ class HiFT(nn.Module):
         ends = x.new_full((1,), size, dtype=torch.long) if lengths is None else lengths * self.frame
         last = ends[:, None] - 1
         index = torch.where(index > last, 2 * last - index, index).clamp(min=0)
-        window, cos, sin = _fourier(config.n_fft, x.device, x.dtype)
-        basis = torch.cat((cos, -sin))[:, None] * window
-        spectrum = F.conv1d(x.gather(1, index)[:, None], basis, stride=config.hop)
+        forward, _, _ = fourier(config.n_fft, x.device, x.dtype)
+        spectrum = F.conv1d(x.gather(1, index)[:, None], forward[:, None], stride=config.hop)
         return cut(spectrum, None if lengths is None else ends // config.hop + 1, 1)
 
     def _istft(self, spectrum: Tensor, ends: Tensor | None) -> Tensor:
         """[B, n_fft + 2, frames] -> [B, (frames - 1) * hop], overlapped and added."""
         config = self.config
-        window, cos, sin = _fourier(config.n_fft, spectrum.device, spectrum.dtype)
-        weight = torch.full_like(cos[:, :1], 2.0 / config.n_fft)
-        weight[0] = weight[-1] = 1.0 / config.n_fft
-        basis = torch.cat((weight * cos, -weight * sin)) * window
+        _, basis, window = fourier(config.n_fft, spectrum.device, spectrum.dtype)
         spectrum = cut(spectrum, ends, 1)
         present = cut(torch.ones_like(spectrum[:, :1]), ends, 1)
         x = _overlapped(basis.T @ spectrum, config.hop)
@@ -229,16 +225,17 @@ class HiFT(nn.Module):
 
 @cache
 @torch.inference_mode(False)  # so that what is cached can also be trained with
-def _fourier(n_fft: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Periodic Hann window [n_fft], cosines and sines [n_fft / 2 + 1, n_fft]."""
+def fourier(n_fft: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """From samples to real and imaginary parts and back [n_fft + 2, n_fft], both times the window;
+    and the window, a periodic Hann window [n_fft]."""
     n = torch.arange(n_fft, dtype=torch.float64)
-    angle = 2 * math.pi / n_fft * torch.arange(n_fft // 2 + 1)[:, None] * n
+    bins = torch.arange(n_fft // 2 + 1)[:, None]
+    angle = 2 * math.pi / n_fft * bins * n
     window = 0.5 - 0.5 * torch.cos(2 * math.pi / n_fft * n)
-    return (
-        window.to(device, dtype),
-        angle.cos().to(device, dtype),
-        angle.sin().to(device, dtype),
-    )
+    forward = torch.cat((angle.cos(), -angle.sin())) * window
+    weight = torch.where(bins % (n_fft // 2) == 0, 1.0, 2.0).double() / n_fft
+    backward = forward * torch.cat((weight, weight))
+    return forward.to(device, dtype), backward.to(device, dtype), window.to(device, dtype)
 
 
 def _overlapped(frames: Tensor, hop: int) -> Tensor:

@@ -26,14 +26,16 @@ from cosyserve.models.config import (
 from cosyserve.models.flow.cfm import schedule
 from cosyserve.models.flow.dit import DiT
 from cosyserve.models.flow.encoder import UpsamplingConformer
-from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
-from cosyserve.models.flow.fused_dit import FusedDiT
-from cosyserve.models.flow.fused_encoder import FusedEncoder, FusedLookahead
-from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
-from cosyserve.models.flow.fused_unet import FusedUNet
+from cosyserve.models.flow.flow import Flow
+from cosyserve.models.flow.fused.dit import FusedDiT
+from cosyserve.models.flow.fused.encoder import FusedEncoder, FusedLookahead
+from cosyserve.models.flow.fused.rotary_dit import FusedRotaryDiT
+from cosyserve.models.flow.fused.unet import FusedUNet
 from cosyserve.models.flow.lookahead import LookaheadEncoder
 from cosyserve.models.flow.rotary_dit import RotaryDiT
+from cosyserve.models.flow.stream import FlowPrompt, FlowState
 from cosyserve.models.flow.unet import UNet
+from cosyserve.models.kernels import Budget
 from tests.models.flow.packed import finished, make_large
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
@@ -174,9 +176,11 @@ def test_a_flow_without_kernels_is_not_packed() -> None:
 def test_a_prompt_that_was_heard_before_is_not_computed_again(
     config: FlowConfig, pack_size: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cosyserve.models.flow.kernels import linear, prefix_attention
+    from cosyserve.models.flow.kernels import linear
+    from cosyserve.models.flow.kernels.attention import prefix as prefix_attention
 
     monkeypatch.setattr(prefix_attention, "HELD", 16)  # less than what is known
+    monkeypatch.setitem(prefix_attention.LONE, Budget.HOPPER, linear.Tile(16, 16, 4, 1))
     if pack_size == "small":
         monkeypatch.setattr(linear, "LONE_ROWS", 0)
     if pack_size == "large":

@@ -13,7 +13,8 @@ from cosyserve.engine.compute.graphs.device_queue import Mark
 from cosyserve.engine.compute.graphs.prefix_cache import MAX_SLOTS, Borrowed, PrefixCache
 from cosyserve.engine.compute.limits import MAX_PREFIX_TOKENS
 from cosyserve.models.config import EncoderConfig, FlowConfig, UNetConfig
-from cosyserve.models.flow.flow import Flow, FlowPrompt
+from cosyserve.models.flow.flow import Flow
+from cosyserve.models.flow.stream import FlowPrompt
 
 CONFIG = FlowConfig(
     EncoderConfig(32, 2, 48, 1, 1, chunk=10), UNetConfig("unet", 32, 2, 16, 1, 1), speech_tokens=30

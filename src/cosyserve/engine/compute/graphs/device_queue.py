@@ -1,7 +1,8 @@
 """CUDA streams and graphs: where work is queued in order, on a GPU or in this thread on a CPU.
 
 The one place that knows the difference. On a GPU nothing here waits for the device except
-`HostCopy.get`; work on static buffers can be captured as a CUDA graph and replayed as one launch.
+`HostCopy.get`, and `Staging` for a host that is two batches ahead; work on static buffers can be
+captured as a CUDA graph and replayed as one launch.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from cosyserve.models.kernels import kernels_supported
 
 WARM_RUNS = 1  # before a capture: libraries choose their kernels and caches are filled
 URGENT, SOON, LATER = -2, -1, 0  # priorities of CUDA streams: the lowest goes first
+STAGED = 1 << 20  # bytes of pinned memory: each half has room for all numbers of three batches
+ALIGNED = 64  # bytes: where numbers of any type may begin
 RESERVED = [1 << 20] * 64 + [20 << 20] * 8  # bytes of blocks for sessions' own tensors
 
 K = TypeVar("K", bound=Hashable)
@@ -42,6 +45,8 @@ class DeviceQueue:
             self._stream = torch.cuda.Stream(device, priority)  # type: ignore[no-untyped-call]
             # Weights may still be on their way.
             self._stream.wait_stream(torch.cuda.current_stream(device))
+            pinned = torch.empty(2, STAGED // 2, dtype=torch.uint8, pin_memory=True)
+            self._staging = Staging(pinned, partial(Mark, self._stream))
 
     def use(self) -> AbstractContextManager[object]:
         """A context: what is computed inside goes to this queue."""
@@ -53,10 +58,12 @@ class DeviceQueue:
         return sizes[at] if self.static and at < len(sizes) else size
 
     def write(self, target: Tensor, values: Sequence[object] | NDArray[np.int64]) -> None:
-        """Copies numbers of the host into a buffer."""
-        source = torch.tensor(values, dtype=target.dtype)
+        """Copies numbers of the host into a buffer. Integers that it can't hold are an error: numpy
+        would round them all."""
+        kind = np.float64 if target.is_floating_point() else np.int64
+        source = torch.as_tensor(np.asarray(values, kind), dtype=target.dtype)
         if self._stream is not None:
-            source = source.pin_memory()
+            source = self._staging.pinned(source)
         target.copy_(source, non_blocking=True)
 
     def read(self, *tensors: Tensor) -> HostCopy:
@@ -165,6 +172,31 @@ class Mark:
     def wait(self) -> None:
         if self._event is not None:
             self._event.synchronize()
+
+
+class Staging:
+    """Pinned memory for numbers on their way to a device: to pin others takes longer than to copy
+    them. Its halves are used in turn, each again when the device has read it."""
+
+    def __init__(self, halves: Tensor, mark: Callable[[], Mark]) -> None:
+        """`halves` [2, bytes]; `mark` gives a point of the queue behind what was copied so far."""
+        self._halves, self._mark = halves, mark
+        self._read: list[Mark | None] = [None, None]
+        self._half = self._used = 0
+
+    def pinned(self, numbers: Tensor) -> Tensor:
+        """The same numbers there, for the queue to copy before the next ones come."""
+        size = numbers.numel() * numbers.element_size()
+        if size > self._halves.shape[1]:
+            return numbers.pin_memory()
+        if self._used + size > self._halves.shape[1]:
+            self._read[self._half] = self._mark()
+            self._half, self._used = 1 - self._half, 0
+            if mark := self._read[self._half]:
+                mark.wait()
+        place = self._halves[self._half, self._used : self._used + size]
+        self._used += -(-size // ALIGNED) * ALIGNED
+        return place.view(numbers.dtype).view(numbers.shape).copy_(numbers)
 
 
 class HostCopy:

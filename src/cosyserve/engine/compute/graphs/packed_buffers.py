@@ -11,15 +11,18 @@ from torch import Tensor
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
-from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.flow.flow import Flow
 from cosyserve.models.flow.masks import chunk_columns
+from cosyserve.models.flow.stream import FlowPrompt, FlowState
+
+ROW_NUMBERS = 4  # that the host tells of each row: its count and its prefix
 
 
 @dataclass(frozen=True)
 class PackedBuffers:
     """All that is computed on; packs of all sizes use the first part of it."""
 
-    numbers: Tensor  # [4R + S]: the next three, one behind another
+    numbers: Tensor  # [ROW_NUMBERS * R + S]: the next three, one behind another
     counts: Tensor  # [R] tokens of each row that become frames
     prefixes: Tensor  # [R, 3] as of `PrefixCache.columns`
     tokens: Tensor  # [S] behind each row's tokens those it looks at; -1: none
@@ -33,30 +36,31 @@ class PackedBuffers:
     rows: Tensor  # [2F, 4 mel]: all of an estimate's input; the second half without conditions
     lookahead: int
     spare: int  # tokens behind a row's own
+    runs: int  # rows at most, and blanks behind the last, in all copies for guidance
 
     @classmethod
     def of(cls, flow: Flow, size: int, rows: int, spare: int) -> PackedBuffers:
         """For packs of up to so many tokens in so many rows, each with `spare` ones to look at."""
         config, like = flow.config, flow.weight
         frames, both = FRAMES_PER_TOKEN * size, config.copies * FRAMES_PER_TOKEN * size
-        numbers = torch.zeros(4 * rows + size + spare * rows, dtype=torch.long, device=like.device)
+        told, runs = ROW_NUMBERS * rows, config.copies * (rows + 1)
+        numbers = torch.zeros(told + size + spare * rows, dtype=torch.long, device=like.device)
         return cls(
             numbers=numbers,
             counts=numbers[:rows],
-            prefixes=numbers[rows : 4 * rows].view(rows, 3),
-            tokens=numbers[4 * rows :],
+            prefixes=numbers[rows:told].view(rows, -1),
+            tokens=numbers[told:],
             chunks=torch.zeros(size, 3, dtype=torch.long, device=like.device),
             speaker=like.new_zeros(rows, config.speaker),
             prompt=like.new_zeros(frames, config.mel),
             mu=like.new_zeros(frames, config.mel),
             sight=torch.zeros(5, both, dtype=torch.int32, device=like.device),
-            tiles=torch.zeros(
-                both + config.copies * (rows + 1), dtype=torch.int32, device=like.device
-            ),
+            tiles=torch.zeros(both + runs, dtype=torch.int32, device=like.device),
             x=torch.zeros(frames, config.mel, device=like.device),
             rows=like.new_zeros(both, 4 * config.mel),
             lookahead=flow.lookahead,
             spare=spare,
+            runs=runs,
         )
 
     def write(
@@ -73,11 +77,13 @@ class PackedBuffers:
         """Rows of prompts and tokens, in a pack of a size. `apart`: each prompt looks at its own
         first tokens, not at those behind it."""
         ahead, rows = self.lookahead, len(self.counts)
-        numbers = np.full(4 * rows + size + self.spare * rows, -1)
-        numbers[: 4 * rows] = 0
+        told = ROW_NUMBERS * rows
+        numbers = np.full(told + size + self.spare * rows, -1)
+        numbers[:told] = 0
         numbers[: len(counts)] = counts
-        numbers[rows : rows + 3 * len(prefixes)] = np.ravel(prefixes)
-        ids, begin = numbers[4 * rows :], 0
+        columns = np.ravel(prefixes)
+        numbers[rows : rows + len(columns)] = columns
+        ids, begin = numbers[told:], 0
         for prompt, row, count in zip(prompts, tokens, counts, strict=True):
             said = begin + len(prompt.tokens) + (ahead if apart else 0)
             ids[said : said + len(row)] = row

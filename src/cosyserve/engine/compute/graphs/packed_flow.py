@@ -21,16 +21,17 @@ from cosyserve.engine.compute.graphs.packed_buffers import PackedBuffers
 from cosyserve.engine.compute.graphs.prefix_cache import MAX_FRAMES, Borrowed, PrefixCache
 from cosyserve.models.config import DiTConfig
 from cosyserve.models.flow.cfm import schedule
-from cosyserve.models.flow.flow import Flow, FlowPrompt, FlowState
+from cosyserve.models.flow.flow import Flow
 from cosyserve.models.flow.masks import RowChunks
 from cosyserve.models.flow.packing import Hidden, PackedTokens, Prefixes, RowSpans, Sight, pack
+from cosyserve.models.flow.stream import FlowPrompt, FlowState
 from cosyserve.models.fused import fused_encoder, fused_estimator
 
 if TYPE_CHECKING:
-    from cosyserve.models.flow.fused_dit import FusedDiT
-    from cosyserve.models.flow.fused_encoder import FusedEncoder, FusedLookahead
-    from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
-    from cosyserve.models.flow.fused_unet import FusedUNet
+    from cosyserve.models.flow.fused.dit import FusedDiT
+    from cosyserve.models.flow.fused.encoder import FusedEncoder, FusedLookahead
+    from cosyserve.models.flow.fused.rotary_dit import FusedRotaryDiT
+    from cosyserve.models.flow.fused.unet import FusedUNet
 
     FusedEstimator = FusedUNet | FusedRotaryDiT | FusedDiT
     PackedEncoder = FusedEncoder | FusedLookahead
@@ -233,7 +234,7 @@ class PackedFlow:
         at = position + FRAMES_PER_TOKEN * (buffers.counts.cumsum(0) - buffers.counts)[row]
         at = torch.where(spans.ends > 0, at, 0)  # what is behind all rows may be behind all frames
         spans = spans.again() if copies == 2 else spans
-        tiles = self._estimator.query_tiles(spans, copies * (self.max_rows + 1))
+        tiles = self._estimator.query_tiles(spans, buffers.runs)
         buffers.tiles[: len(tiles)].copy_(tiles)
         parts = [*spans, *parts]
         for buffer, part in zip(buffers.sight, parts, strict=False):
@@ -258,10 +259,9 @@ class PackedFlow:
 
     def _step(self, size: int, streaming: bool) -> None:
         buffers, frames = self._buffers, FRAMES_PER_TOKEN * size
-        copies = self.flow.config.copies
-        both = copies * frames
+        both = self.flow.config.copies * frames
         rows, sight = buffers.rows[:both], buffers.sight[:, :both]
-        tiles = self._estimator.max_tiles(both, copies * (self.max_rows + 1))
+        tiles = self._estimator.max_tiles(both, buffers.runs)
         seen = Sight(
             RowSpans(*sight[:2]), self._chunk, tiles=buffers.tiles[:tiles] if tiles else None
         )

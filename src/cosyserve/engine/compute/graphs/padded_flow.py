@@ -20,8 +20,9 @@ from torch import Tensor
 from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.engine.compute.graphs.device_queue import CapturedGraphs, DeviceQueue, smallest_shape
 from cosyserve.models.flow.cfm import doubled, euler, schedule
-from cosyserve.models.flow.flow import Flow, FlowBatch, FlowPrompt, FlowState
+from cosyserve.models.flow.flow import Flow, FlowBatch
 from cosyserve.models.flow.masks import RowChunks, chunk_columns, valid
+from cosyserve.models.flow.stream import FlowPrompt, FlowState
 
 # Tokens of a row, prompt included: a little more than multiples of the chunk grid, where all but
 # last chunks end, and multiples of 8, which attention masks must be to be read without a copy.

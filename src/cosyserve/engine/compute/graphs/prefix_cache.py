@@ -16,7 +16,8 @@ from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.engine.compute import gpu_memory
 from cosyserve.engine.compute.graphs.device_queue import Mark
 from cosyserve.engine.compute.limits import MAX_PREFIX_TOKENS
-from cosyserve.models.flow.flow import Flow, FlowPrompt
+from cosyserve.models.flow.flow import Flow
+from cosyserve.models.flow.stream import FlowPrompt
 
 MAX_FRAMES = FRAMES_PER_TOKEN * MAX_PREFIX_TOKENS
 MAX_SLOTS = 64

@@ -53,6 +53,7 @@ LINEAR_ADD: dict[Budget, Tiles] = {
     ),
 }
 HELD = {Budget.HOPPER: 1024, Budget.SMALL: 256}  # terms of a sum at once, below LARGE_ROWS
+LONE = {Budget.HOPPER: Tile(16, 64, 8, 1)}  # of sums with more than half as many: registers are few
 # Of large calls, where all programs of such tiles run at once: three on a processor.
 LOW_LARGE = {Budget.HOPPER: Tile(64, 64, 4, 4)}
 LONG_SUMS: dict[Budget, Tiles] = {  # of more terms than HELD
@@ -71,7 +72,8 @@ def is_large(rows: int) -> bool:
 
 
 def is_lone(rows: int) -> bool:
-    """Whether there is time and room for nothing but a single stream."""
+    """Whether they are at most those of a first chunk that is computed alone: a program may hold
+    more of it, for there are few."""
     return rows <= LONE_ROWS
 
 
@@ -155,7 +157,8 @@ def linear_add(
     cut = budget(x.device)
     held = size <= HELD[cut]
     whole = not is_large(rows) and held  # sums in one go
-    tile, low = tile_for(rows, (LINEAR_ADD if held else LONG_SUMS)[cut]), LOW_LARGE.get(cut)
+    lone = LONE.get(cut) if held and 2 * size > HELD[cut] else None
+    tile, low = tile_for(rows, (LINEAR_ADD if held else LONG_SUMS)[cut], lone), LOW_LARGE.get(cut)
     if low and is_large(rows) and low.programs(rows, outputs) <= 3 * processors(x.device):
         tile = low
     bm, bn, warps, stages = tile

@@ -138,9 +138,10 @@ def _layer_norm_linear(
     if pdl:
         gdc_wait()
     x_tile = load_tile(x, m, k, rows, size, size)
+    if once:
+        y = times(x_tile, w, nothing, ieee)  # before what it does not need
     mean, scaling = mean_rstd(x_tile.to(tl.float32), size, eps, (k < size)[None, :])
     if once:
-        y = times(x_tile, w, nothing, ieee)
         _store_rows(y, mean, scaling, s, b, out, m, n, rows, outputs, act, ieee)
     else:
         for turn in range(turns):

@@ -1,4 +1,4 @@
-"""Linear layers of a decoding step of tens of rows, with what stands before and behind them.
+"""Linear layers of a decoding step of tens of rows, or of a short prompt, with what stands around.
 
 Each weight is read once. A launch prefetches its weights before it waits for the launch before it,
 so that they are in the cache when there is something to multiply them with.
@@ -6,7 +6,7 @@ so that they are in the cache when there is something to multiply them with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,8 +19,6 @@ from cosyserve.models.kernels import Budget, budget, pdl
 from cosyserve.models.kernels.launch import launch, prefetch_l2
 from cosyserve.models.kernels.tiles import load_tile, load_vector, times
 
-ROWS = 64  # of a program: what the quick matrix units take; smaller tiles are slower even for few
-
 
 class Unscaled(NamedTuple):
     """The output of an RMSNorm but for its factor, which is the same for all columns of a row."""
@@ -30,19 +28,30 @@ class Unscaled(NamedTuple):
 
 
 class BatchTile(NamedTuple):
-    """Outputs of a program, terms of their sums per turn of its loop, and its warps and stages."""
+    """Rows and outputs of a program, terms of their sums per turn of its loop, and its warps and
+    stages."""
 
+    rows: int
     outputs: int
     depth: int
     warps: int
     stages: int
 
 
-# As measured on an H200. So large that a processor holds one program: else those of the next
-# launch, which begin early, would crowd on processors that this one leaves free. With small tiles
-# none begins early, and two programs share a processor where they can.
-PLAIN = {Budget.HOPPER: BatchTile(32, 128, 4, 5), Budget.SMALL: BatchTile(32, 64, 4, 4)}
-GATED = {Budget.HOPPER: BatchTile(64, 128, 4, 3), Budget.SMALL: BatchTile(32, 64, 4, 3)}
+# By what they are cut for, rising in rows: a program takes them all, so that each weight is read
+# once. The quick matrix units take 64; smaller tiles are slower even for few.
+#
+# As measured on an H200. So large that a processor holds one program: else those of
+# the next launch, which begin early, would crowd on processors that this one leaves free. With
+# small tiles none begins early, and two programs share a processor where they can.
+PLAIN = {
+    Budget.HOPPER: (BatchTile(64, 32, 128, 4, 5), BatchTile(128, 32, 128, 8, 4)),
+    Budget.SMALL: (BatchTile(64, 32, 64, 4, 4),),
+}
+GATED = {
+    Budget.HOPPER: (BatchTile(64, 64, 128, 4, 3), BatchTile(128, 64, 64, 8, 6)),
+    Budget.SMALL: (BatchTile(64, 32, 64, 4, 3),),
+}
 LINE = 64  # weights of 128 bytes, which the cache takes at a time
 
 
@@ -129,6 +138,11 @@ def _batch_linear(
     tl.store(out + at, acc.to(out.dtype.element_ty), mask=written)
 
 
+def most_rows(device: torch.device) -> int:
+    """That these layers take on a device."""
+    return PLAIN[budget(device)][-1].rows
+
+
 def batch_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None, *, dtype: torch.dtype, ieee: bool
 ) -> Tensor:
@@ -151,7 +165,7 @@ def add_linear(
     """Adds x W^T to the residual [B, N] in float32 -> the RMSNorm of that with weights `scale` [N],
     but for its factor."""
     out = torch.empty(1, len(x), len(weight), device=x.device, dtype=x.dtype)
-    parts = triton.cdiv(len(weight), PLAIN[budget(x.device)].outputs)
+    parts = triton.cdiv(len(weight), _tile(PLAIN, x).outputs)
     squares = torch.empty(parts, len(x), device=x.device, dtype=torch.float32)
     _launch(out, x, weight, PLAIN, ieee, residual=residual, scale=scale, squares=squares)
     return Unscaled(out[0], squares)
@@ -165,11 +179,16 @@ def gated_linear(x: Unscaled, eps: float, weight: Tensor, *, ieee: bool) -> Tens
     return out[0]
 
 
+def _tile(tiles: Mapping[Budget, Sequence[BatchTile]], x: Tensor) -> BatchTile:
+    """The first that takes all rows of x."""
+    return next(tile for tile in tiles[budget(x.device)] if len(x) <= tile.rows)
+
+
 def _launch(
     out: Tensor,
     x: Tensor,
     weight: Tensor,
-    tiles: Mapping[Budget, BatchTile],
+    tiles: Mapping[Budget, Sequence[BatchTile]],
     ieee: bool,
     *,
     bias: Tensor | None = None,
@@ -179,7 +198,7 @@ def _launch(
     eps: float = 0.0,
 ) -> None:
     (splits, rows, outputs), size = out.shape, x.shape[1]
-    bn, bk, warps, stages = tiles[budget(x.device)]
+    bm, bn, bk, warps, stages = _tile(tiles, x)
     piece = triton.cdiv(triton.cdiv(size, bk), splits) * bk
     parts = len(squares) if squares is not None and residual is None else 0
     launch(
@@ -202,7 +221,7 @@ def _launch(
         biased=bias is not None,
         adds=residual is not None,
         ieee=ieee,
-        bm=ROWS,
+        bm=bm,
         bn=bn,
         bk=bk,
         bp=triton.next_power_of_2(max(1, parts)),

@@ -19,8 +19,8 @@ Matrix = tuple[Tensor, Tensor | None]  # [N, K], and [N] float32 if it is int8
 
 LONG = 2048  # columns
 # Outputs and warps of a program, as measured on an H200: plain, gated, with long lines.
-TILES = (8, 4), (8, 4), (4, 16)
-INT8_TILES = (8, 4), (4, 4), (2, 8)
+TILES = (8, 4), (8, 4), (4, 8)
+INT8_TILES = (8, 4), (4, 4), (4, 4)
 
 
 @triton.jit
@@ -136,12 +136,15 @@ def _project(
     pdl: tl.constexpr,
     bn: tl.constexpr,
     bk: tl.constexpr,
+    rest: tl.constexpr,
 ):
     n = tl.program_id(0) * bn + tl.arange(0, bn)
     k = tl.arange(0, bk)
-    inside = k < size
-    there = (n < outputs)[:, None] & inside[None, :]
-    w = tl.load(weight + n[:, None] * size + k[None, :], mask=there, other=0.0)
+    later = bk + tl.arange(0, rest)
+    line = weight + n[:, None] * size
+    inside = (n < outputs)[:, None]
+    w = tl.load(line + k[None, :], mask=inside, other=0.0)
+    w_later = tl.load(line + later[None, :], mask=inside & (later < size)[None, :], other=0.0)
     unit = _load_scales(scales, n, outputs, quantized)
     if pdl:
         gdc_launch_dependents()
@@ -149,17 +152,21 @@ def _project(
     for row in tl.static_range(rows):
         at = row * outputs + n
         before = tl.load(residual + at, mask=n < outputs, other=0.0)
-        x_row = tl.load(x + row * size + k, mask=inside, other=0.0).to(tl.float32)
-        y = before + tl.sum(w.to(tl.float32) * x_row[None, :], 1) * unit
-        tl.store(out + at, y, mask=n < outputs)
+        x_row = tl.load(x + row * size + k).to(tl.float32)
+        x_later = tl.load(x + row * size + later, mask=later < size, other=0.0).to(tl.float32)
+        y = tl.sum(w.to(tl.float32) * x_row[None, :], 1)
+        y += tl.sum(w_later.to(tl.float32) * x_later[None, :], 1)
+        tl.store(out + at, before + y * unit, mask=n < outputs)
 
 
 def project(x: Tensor, matrix: Matrix, residual: Tensor) -> Tensor:
-    """residual + x W^T: x [B, K], matrix [N, K], residual [B, N] in float32 -> [B, N]."""
+    """residual + x W^T: x [B, K], matrix [N, K], residual [B, N] in float32 -> [B, N]. Lines are
+    held in two parts, each a power of two: in one, two fifths of the LM's would be padding."""
     (weight, scales), (rows, size) = matrix, x.shape
     outputs = weight.shape[0]
     out = torch.empty_like(residual)
     bn, bk, warps = _tile(weight)
+    bk //= 2
     launch(
         _project,
         (triton.cdiv(outputs, bn),),
@@ -175,6 +182,7 @@ def project(x: Tensor, matrix: Matrix, residual: Tensor) -> Tensor:
         pdl=pdl(x),
         bn=bn,
         bk=bk,
+        rest=triton.next_power_of_2(size - bk),
         num_warps=warps,
         launch_pdl=pdl(x),
     )

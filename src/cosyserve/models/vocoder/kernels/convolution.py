@@ -17,6 +17,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
+from cosyserve.models.vocoder.kernels.sine import half_turns, sine_of_small
 
 Tile = tuple[int, int, int, int, int]  # rows, columns and depth of products; warps, stages
 LARGE: Tile = (128, 64, 64, 8, 3)
@@ -26,17 +27,9 @@ LARGE_PROGRAMS = 264  # from so many programs on, tiles are large
 
 @triton.jit
 def snake(x, alpha):
-    """x + sin²(αx) / α. The sine is our own: sin² has the period π, so that no argument needs
-    a special case, which would be slow."""
-    z = alpha * x
-    turn = z * 0.3183098861837907 + 12582912.0 - 12582912.0  # rounded: 1.5 * 2^23 has no fraction
-    r = z - turn * 3.1415927410125732 + turn * 8.742278012618954e-8
-    r = tl.minimum(tl.maximum(r, -1.6), 1.6)  # where z is too large to have a phase
-    u = r * r
-    sine = 2.602234589e-6 * u - 1.980776781e-4
-    sine = sine * u + 8.333033548e-3
-    sine = sine * u - 1.666665726e-1
-    sine = (sine * u + 1.0) * r
+    """x + sin²(αx) / α; sin² has the period π."""
+    _, r = half_turns(alpha * x)
+    sine = sine_of_small(r)
     return x + sine * sine / (alpha + 1e-9)
 
 

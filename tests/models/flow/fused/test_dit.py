@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings 
 
 from cosyserve.models.config import DiTConfig
 from cosyserve.models.flow.dit import DiT
-from cosyserve.models.flow.fused_dit import FusedDiT
+from cosyserve.models.flow.fused.dit import FusedDiT
 from cosyserve.models.flow.kernels import linear
 from cosyserve.models.flow.masks import RowChunks, chunk_columns, chunks_bias
 from cosyserve.models.flow.packing import Hidden, RowSpans, Sight

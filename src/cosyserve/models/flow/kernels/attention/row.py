@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.kernels.chunk_attention import turn
+from cosyserve.models.flow.kernels.attention.chunk import turn
 from cosyserve.models.flow.kernels.linear import is_large
 from cosyserve.models.flow.kernels.past import past_arguments
 from cosyserve.models.flow.packing import LayerPast, RowSpans, Sight

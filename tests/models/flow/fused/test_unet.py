@@ -13,7 +13,7 @@ pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings 
 from cosyserve.choices import KernelChoice
 from cosyserve.models import kernels
 from cosyserve.models.config import UNetConfig
-from cosyserve.models.flow.fused_unet import FusedUNet
+from cosyserve.models.flow.fused.unet import FusedUNet
 from cosyserve.models.flow.kernels import linear
 from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
 from cosyserve.models.flow.masks import attention_bias, valid

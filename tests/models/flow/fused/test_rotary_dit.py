@@ -10,7 +10,7 @@ import torch
 pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 
 from cosyserve.models.config import RotaryDiTConfig
-from cosyserve.models.flow.fused_rotary_dit import FusedRotaryDiT
+from cosyserve.models.flow.fused.rotary_dit import FusedRotaryDiT
 from cosyserve.models.flow.kernels import linear
 from cosyserve.models.flow.masks import attention_bias, valid
 from cosyserve.models.flow.packing import Sight

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from cosyserve.models.flow.kernels.chunk_attention import chunk_attention
-from cosyserve.models.flow.kernels.prefix_attention import prefix_attention
-from cosyserve.models.flow.kernels.row_attention import row_attention
+from cosyserve.models.flow.kernels.attention.chunk import chunk_attention
+from cosyserve.models.flow.kernels.attention.prefix import prefix_attention
+from cosyserve.models.flow.kernels.attention.row import row_attention
 from cosyserve.models.flow.packing import LayerPast, Sight
 
 

@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cosyserve.models.flow.kernel_weights import bias, linear
-from cosyserve.models.flow.kernels import euler, row_attention
-from cosyserve.models.flow.kernels.attention import attention
+from cosyserve.models.flow.fused.weights import bias, linear
+from cosyserve.models.flow.kernels import euler
+from cosyserve.models.flow.kernels.attention import row as row_attention
+from cosyserve.models.flow.kernels.attention.packed import attention
 from cosyserve.models.flow.kernels.grouped_conv import grouped_conv
 from cosyserve.models.flow.kernels.linear import gelu_linear
 from cosyserve.models.flow.kernels.modulation import TimeTables, norm_modulate

@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cosyserve.models.flow.dit import DiT, DiTBlock
-from cosyserve.models.flow.kernel_weights import conv, linear, norm
-from cosyserve.models.flow.kernels import euler, row_attention
-from cosyserve.models.flow.kernels.attention import attention
+from cosyserve.models.flow.fused.weights import conv, linear, norm
+from cosyserve.models.flow.kernels import euler
+from cosyserve.models.flow.kernels.attention import row as row_attention
+from cosyserve.models.flow.kernels.attention.packed import attention
 from cosyserve.models.flow.kernels.head_norm import norm_heads
 from cosyserve.models.flow.kernels.linear import gelu_linear, norm_mish
 from cosyserve.models.flow.kernels.modulation import TimeTables, norm_modulate

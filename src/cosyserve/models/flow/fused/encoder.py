@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from cosyserve.contracts import FRAMES_PER_TOKEN
 from cosyserve.models.flow.encoder import ConformerBlock, UpsamplingConformer, encode_distances
-from cosyserve.models.flow.kernel_weights import Conv, bias, conv, linear, norm
+from cosyserve.models.flow.fused.weights import Conv, bias, conv, linear, norm
+from cosyserve.models.flow.kernels.attention.relative import relative_attention
 from cosyserve.models.flow.kernels.linear import linear_add
 from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
-from cosyserve.models.flow.kernels.relative_attention import relative_attention
 from cosyserve.models.flow.lookahead import LookaheadEncoder, PreLookahead
 from cosyserve.models.flow.packing import PackedTokens, RowSpans
 

@@ -16,7 +16,7 @@ from cosyserve.choices import KernelChoice
 from cosyserve.models import kernels
 from cosyserve.models.config import EncoderConfig, LookaheadConfig
 from cosyserve.models.flow.encoder import UpsamplingConformer
-from cosyserve.models.flow.fused_encoder import FusedEncoder, FusedLookahead
+from cosyserve.models.flow.fused.encoder import FusedEncoder, FusedLookahead
 from cosyserve.models.flow.kernels import linear as flow_linear
 from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
 from cosyserve.models.flow.lookahead import LookaheadEncoder

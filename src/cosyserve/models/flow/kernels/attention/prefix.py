@@ -14,12 +14,12 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.kernels.chunk_attention import scores, turn
+from cosyserve.models.flow.kernels.attention.chunk import scores, turn
 from cosyserve.models.flow.kernels.linear import Tile, Tiles, tile_for
 from cosyserve.models.flow.kernels.past import past_arguments
 from cosyserve.models.flow.packing import LayerPast, Sight
 from cosyserve.models.kernels import Budget, budget, pdl
-from cosyserve.models.kernels.launch import launch
+from cosyserve.models.kernels.launch import behind_loads, launch
 from cosyserve.models.kernels.softmax import add_values
 
 TILES: dict[Budget, Tiles] = {  # queries, keys
@@ -27,7 +27,7 @@ TILES: dict[Budget, Tiles] = {  # queries, keys
     Budget.SMALL: (Tile(32, 64, 4, 2),),
 }
 LONE = {Budget.HOPPER: Tile(16, 64, 4, 1)}
-HELD = 256  # keys of a line that a program has at once, beside those of a lone tile
+HELD = 256  # keys of a line that a program of a lone tile has at once: a multiple of its own
 
 
 @triton.jit
@@ -84,6 +84,9 @@ def _attend(
         near_k = tl.load(source, mask=(near < count)[:, None] & wide, other=0.0)
         near_v = tl.load(source + inner, mask=(near < count)[:, None] & wide, other=0.0)
     ends = tl.minimum(starts + ((i - starts) // size + 1) * size, ends)
+    rows_here, keeps = tl.sum(firsts.to(tl.int32)), tl.max(kept) > 0
+    seen = tl.where(starts == start, count + ends - start, 0)
+    last = tl.max(seen)
     if pdl:
         gdc_wait()
     queries = qkv + tl.program_id(1) * width
@@ -97,24 +100,26 @@ def _attend(
     acc = tl.zeros((bq, bd), tl.float32)
     begin = 0
     if bh:  # what is held of the first row, and its own keys: mostly all there is
-        seen = tl.where(starts == start, count + ends - start, 0)
-        last = tl.max(seen)
         j = tl.minimum(count, bh) + tl.arange(0, bk)
         source = _where(j, held, keys, start, count, inner)[:, None] + d[None, :]
         k = tl.load(source, mask=(j < last)[:, None] & wide, other=0.0)
         v = tl.load(source + inner, mask=(j < last)[:, None] & wide, other=0.0)
+        if pdl:
+            q, k = behind_loads(q), behind_loads(k)
         near_seen = (near < count)[None, :] & (near[None, :] < seen[:, None])
         near_score = tl.where(near_seen, scores(q, near_k, ieee), float("-inf"))
         score = tl.where(j[None, :] < seen[:, None], scores(q, k, ieee), float("-inf"))
-        top = tl.maximum(top, tl.maximum(tl.max(near_score, 1), tl.max(score, 1)) * scale)
+        # One sum over all threads, not two: the others are a thread's own.
+        high = tl.maximum(score, tl.max(near_score.reshape(bq, bh // bk, bk), 1))
+        top = tl.maximum(top, tl.max(high, 1) * scale)
         near_weight = tl.exp2(near_score * scale - top[:, None])
         weight = tl.exp2(score * scale - top[:, None])
-        total = tl.sum(near_weight, 1) + tl.sum(weight, 1)
+        total = tl.sum(weight + tl.sum(near_weight.reshape(bq, bh // bk, bk), 1), 1)
         lasting = tl.full((bq,), 1.0, tl.float32)
         acc = add_values(acc, near_weight, lasting, near_v, ieee)
         acc = add_values(acc, weight, lasting, v, ieee)
         begin = tl.minimum(count, bh) + bk
-    for _ in range(tl.sum(firsts.to(tl.int32))):  # row by row
+    for _ in range(rows_here):  # row by row
         held = memory + line * places * 2 * inner
         seen = tl.where(starts == start, count + ends - start, 0)
         last = tl.max(seen)
@@ -145,7 +150,7 @@ def _attend(
         start, end = tl.load(row_starts + at), tl.load(row_ends + at)
         count, line = tl.load(known + at), tl.load(lines + at).to(tl.int64)
         begin = 0
-    if tl.max(kept) > 0:
+    if keeps:
         own = tl.load(lines + i, mask=i < length, other=0).to(tl.int64)
         place = memory + ((own * places + i - starts) * 2 * inner)[:, None] + d[None, :]
         stored = here & ((i >= starts) & (i - starts < kept))[:, None]

@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cosyserve.models.flow.kernel_weights import Conv, bias, conv, linear, norm
-from cosyserve.models.flow.kernels import euler, row_attention
-from cosyserve.models.flow.kernels.attention import attention
+from cosyserve.models.flow.fused.weights import Conv, bias, conv, linear, norm
+from cosyserve.models.flow.kernels import euler
+from cosyserve.models.flow.kernels.attention import row as row_attention
+from cosyserve.models.flow.kernels.attention.packed import attention
 from cosyserve.models.flow.kernels.linear import linear_add, norm_mish
 from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
 from cosyserve.models.flow.packing import LayerPast, RowSpans, Sight

@@ -1,0 +1,1 @@
+"""The flow's networks for a GPU, in few launches."""

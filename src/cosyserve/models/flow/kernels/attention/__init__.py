@@ -1,0 +1,1 @@
+"""Attention of rows that lie one behind another."""

@@ -17,7 +17,7 @@ VOICE_CACHE_BYTES = 64 << 20
 MAX_UNREAD_BYTES = 64 << 20  # of a request's audio: over eleven minutes
 
 PromptForm = Literal["ids", "text", "chat"]  # of an LLM server
-FlowBackend = Literal["ours", "tensorrt", "onnxruntime"]  # what computes the flow's estimator
+FlowBackend = Literal["ours", "tensorrt", "onnxruntime"]  # what computes the flow
 KernelChoice = Literal["auto", "small", "off"]  # of our own kernels on a GPU
 
 

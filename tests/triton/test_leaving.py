@@ -17,7 +17,7 @@ from tests.waiting import START_PATIENCE, wait_until
 
 LEAVING = """
 import atexit, sys
-from cosyserve.triton.models.leaving import LeavesAtOnce
+from cosyserve.triton.models.instance.leaving import LeavesAtOnce
 atexit.register(print, "taken apart")
 LeavesAtOnce().finalize()
 print("Triton is done", flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from cosyserve.backends.estimators.export import to_onnx
-from cosyserve.backends.estimators.graphs import graphs_of
+from cosyserve.backends.estimators.flow import flow_graphs
 from cosyserve.models.config import (
     DiTConfig,
     EncoderConfig,
@@ -30,7 +30,7 @@ CONFIGS = {
 @cache
 def exported(kind: str) -> dict[str, bytes]:
     """The graphs of such a flow as ONNX, by their names."""
-    return {graph.name: to_onnx(graph) for graph in graphs_of(small_flow(kind))}
+    return {graph.name: to_onnx(graph) for graph in flow_graphs(small_flow(kind))}
 
 
 def small_flow(kind: str) -> Flow:

@@ -20,7 +20,7 @@ import pytest
 import torch
 from onnx import TensorProto
 
-from cosyserve.backends.estimators.tensorrt_library import TensorRT
+from cosyserve.backends.estimators.tensorrt.library import TensorRT
 
 NUMPY = {TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16}
 

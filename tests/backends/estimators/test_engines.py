@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from cosyserve.backends.estimators import engines
-from cosyserve.backends.estimators.engine_file import EngineFile, digest
+from cosyserve.backends.estimators.engine_file import EngineFile
 from cosyserve.backends.estimators.engines import open_engines
-from cosyserve.backends.estimators.graphs import EstimatorGraph, Sizes
+from cosyserve.backends.estimators.flow import flow_graphs
+from cosyserve.backends.estimators.graphs import NetworkGraph, Sizes
 from cosyserve.backends.estimators.onnx_runtime import OnnxGraph, OnnxRuntime
 from cosyserve.backends.estimators.open import engine_precision, use_backend
 from cosyserve.checkpoints.load import load_model
@@ -29,10 +30,10 @@ class Broken(OnnxRuntime):
     def __init__(self, factor: float) -> None:
         self.factor = factor
 
-    def make(self, graph: EstimatorGraph) -> bytes:
+    def make(self, graph: NetworkGraph) -> bytes:
         return exported("unet")[graph.name]
 
-    def open(self, graph: EstimatorGraph, engine: bytes) -> Graph:  # type: ignore[override]
+    def open(self, graph: NetworkGraph, engine: bytes) -> Graph:  # type: ignore[override]
         exact = OnnxGraph(engine)
 
         def compute(inputs: Mapping[str, Tensor]) -> list[Tensor]:
@@ -56,17 +57,17 @@ def test_an_engine_that_computes_something_else_is_not_kept(
     complaint: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(engines, "TRIED", (Sizes(2, 20, 0),))
+    monkeypatch.setattr(engines, "TRIED", (Sizes(2, 20),))
     with pytest.raises(CheckpointError, match=f"{complaint}.*choose a dtype"):
-        open_engines(unet, Broken(factor), tmp_path)
+        open_engines(flow_graphs(unet), Broken(factor), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_an_engine_that_was_damaged_is_named(unet: Flow, tmp_path: Path) -> None:
-    file = OnnxRuntime().file(tmp_path, digest(unet), "whole")
+    file = OnnxRuntime().file(tmp_path, flow_graphs(unet)[0])
     file.write(b"damaged")
     with pytest.raises(CheckpointError, match=rf"{file.path}: .*remove it"):
-        open_engines(unet, OnnxRuntime(), tmp_path)
+        open_engines(flow_graphs(unet), OnnxRuntime(), tmp_path)
 
 
 def test_a_file_is_written_whole_or_not_at_all(
@@ -128,7 +129,7 @@ def test_a_backend_that_can_not_be(
 def test_our_own_backend_makes_nothing(tmp_path: Path) -> None:
     model = load_model("test", device="cpu")
     before = model.need_token2wav()[0].estimator
-    use_backend(model, "test", "ours", tmp_path / "none", "auto")
+    assert use_backend(model, "test", "ours", tmp_path / "none", "auto") is model
     assert model.need_token2wav()[0].estimator is before
     assert not (tmp_path / "none").exists()
 

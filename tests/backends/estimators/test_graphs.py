@@ -11,7 +11,8 @@ from onnx import TensorProto
 from torch import Tensor, nn
 
 from cosyserve.backends.estimators.export import to_onnx
-from cosyserve.backends.estimators.graphs import EstimatorGraph, ShapeProfile, Sizes, graphs_of
+from cosyserve.backends.estimators.flow import CHUNK, WHOLE, flow_graphs, flow_shapes
+from cosyserve.backends.estimators.graphs import Sizes
 from cosyserve.backends.estimators.onnx_runtime import OnnxGraph
 from cosyserve.contracts import Floats
 from cosyserve.engine.compute.token2wav import Token2Wav
@@ -36,7 +37,7 @@ def found(request: pytest.FixtureRequest) -> Found:
     flow = small_flow(request.param)
     graphs = {name: OnnxGraph(onnx) for name, onnx in exported(request.param).items()}
     dit = flow.estimator.config if isinstance(flow.estimator, DiT) else None
-    return flow, ForeignEstimator(graphs["whole"], graphs.get("chunk"), dit)
+    return flow, ForeignEstimator(graphs[WHOLE], graphs.get(CHUNK), dit)
 
 
 def inputs(rows: int, frames: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -71,7 +72,7 @@ def test_chunks_of_a_dit_with_its_caches() -> None:
     flow = small_flow("dit")
     estimator = flow.estimator
     assert isinstance(estimator, DiT)
-    chunk = OnnxGraph(exported("dit")["chunk"])
+    chunk = OnnxGraph(exported("dit")[CHUNK])
     foreign = ForeignEstimator(chunk, chunk, estimator.config)
     ours: DiTCache | None = None
     wanted: DiTCache | None = None
@@ -151,7 +152,7 @@ def element_types(data: bytes) -> dict[str, int]:
 
 
 def test_half_precision_has_islands_of_float32() -> None:
-    graph = graphs_of(small_flow("unet"))[0]
+    graph = flow_graphs(small_flow("unet"))[0]
     half = graph.cast(torch.float16)
     data = to_onnx(half)
     types, nodes = element_types(data), onnx.load_from_string(data).graph.node
@@ -172,7 +173,7 @@ def test_half_precision_has_islands_of_float32() -> None:
 
 
 def test_an_example_hides_something_and_shows_something() -> None:
-    graph: EstimatorGraph = graphs_of(small_flow("unet"))[0]
+    graph = flow_graphs(small_flow("unet"))[0]
     bias = graph.example(Sizes(2, 9, 0))["bias"]
     assert bias.shape == (2, 1, 9, 9)
     assert bias.isinf().any()
@@ -181,6 +182,6 @@ def test_an_example_hides_something_and_shows_something() -> None:
 
 @pytest.mark.parametrize(("rows", "frames"), [(1, 3000), (16, 100)])
 def test_limits_hold_the_usual_sizes(rows: int, frames: int) -> None:
-    assert ShapeProfile.upto(16, 3008).largest == Sizes(16, 3008, 3008)
+    assert flow_shapes(16, 3008).largest == Sizes(16, 3008, 3008)
     with pytest.raises(InputError, match=f"got {rows} of {frames}"):
-        ShapeProfile.upto(rows, frames)
+        flow_shapes(rows, frames)

@@ -11,8 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from cosyserve.backends.estimators.engines import TOLERANCE
-from cosyserve.backends.estimators.tensorrt_library import LIBRARIES
-from cosyserve.backends.estimators.tensorrt_runtime import MAX_FRAMES, MAX_ROWS
+from cosyserve.backends.estimators.flow import MAX_FRAMES, MAX_ROWS
+from cosyserve.backends.estimators.graphs import NetworkGraph, Sizes
+from cosyserve.backends.estimators.tensorrt.library import LIBRARIES
+from cosyserve.backends.estimators.tensorrt.runtime import TensorRTRuntime
 from cosyserve.cli import main
 from cosyserve.cli.deploy.engine_flow import FlowDtype, flow
 
@@ -32,15 +34,43 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
-def test_an_engine_is_made_tried_and_found_again(
+def test_engines_are_made_tried_and_found_again(
     run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COSYSERVE_HOME", str(tmp_path))
     first = run("test", "--runtime", "onnxruntime")
-    (made,) = (tmp_path / "engines").glob("flow.whole.*.float32.onnx")
-    assert f"written: {made}" in first
-    assert "tried: off by" in first
-    assert f"{made} is made already" in run("test", "--runtime", "onnxruntime")
+    flow, speaker = sorted((tmp_path / "engines").glob("*.float32.onnx"))
+    assert (flow.name[:11], speaker.name[:8]) == ("flow.whole.", "speaker.")
+    assert f"written: {flow}" in first
+    assert f"written: {speaker}" in first
+    assert first.count("tried: off by") == 2
+    again = run("test", "--runtime", "onnxruntime")
+    assert f"{flow} is made already" in again
+    assert f"{speaker} is made already" in again
+    assert "written" not in again
+
+
+def test_the_speaker_encoder_is_always_float32_and_for_a_whole_recording(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rtx = SimpleNamespace(__version__="1.7", ComputeCapability=SimpleNamespace(SM89=None))
+    monkeypatch.setitem(sys.modules, "tensorrt", None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "tensorrt_rtx", rtx)  # type: ignore[arg-type]
+    longest = {}
+
+    def make(runtime: TensorRTRuntime, graph: NetworkGraph) -> bytes:
+        longest[graph.name] = runtime.shapes.largest
+        return b"engine"
+
+    monkeypatch.setattr(TensorRTRuntime, "make", make)
+    words = ("--dtype", "bfloat16", "--compute-capability", "8.9", "--max-frames", "600")
+    run("test", "-o", str(tmp_path), *words)
+    assert longest == {"flow.whole": Sizes(8, 600, 600), "speaker": Sizes(1, 3000)}
+    flow, speaker = sorted(path.name for path in tmp_path.glob("*.plan"))
+    assert flow.startswith("flow.whole.")
+    assert flow.endswith(".bfloat16.tensorrt-rtx-1.7.sm89.plan")
+    assert speaker.startswith("speaker.")
+    assert speaker.endswith(".float32.tensorrt-rtx-1.7.sm89.plan")
 
 
 @pytest.mark.parametrize(

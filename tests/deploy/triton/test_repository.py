@@ -153,6 +153,20 @@ def engine(folder: Path) -> Path:
     return folder / "engine"
 
 
+def test_the_speaker_encoder_is_beside_the_flow(tmp_path: Path) -> None:
+    """For it is computed by the same runtime."""
+    models = rendered(
+        tmp_path,
+        *("device=cuda:0", "token2wav_device=cuda:1"),
+        *("flow_backend=tensorrt", "flow_engines=/engines"),
+    )
+    settings = ("device", "flow_backend", "flow_engines")
+    for name in ("token2wav", "speaker_embedding"):
+        found = [models[name].parameters[key].string_value for key in settings]
+        assert found == ["cuda:1", "tensorrt", "/engines"]
+    assert models["audio_tokenizer"].parameters["device"].string_value == "cuda:0"
+
+
 @pytest.mark.parametrize("family", ["cosyvoice2", "cosyvoice3"])
 def test_tensorrt_llm_gets_all_of_its_configuration(
     tmp_path: Path, family: str, native3_folder: Path

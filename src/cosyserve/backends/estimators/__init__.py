@@ -1,1 +1,2 @@
-"""The flow's estimator as a graph for other runtimes: ONNX files, TensorRT engines."""
+"""The flow's estimator and the speaker encoder as graphs for other runtimes: ONNX files, TensorRT
+engines."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from torch import nn
 
 from cosyserve.errors import CheckpointError
-from cosyserve.models.flow.flow import Flow
 
 FORM = 1  # of the graphs: to be raised when they change, so that engines are built anew
 
@@ -24,7 +24,7 @@ FORM = 1  # of the graphs: to be raised when they change, so that engines are bu
 class EngineFile:
     folder: Path
     graph: str
-    model: str  # as `digest` has it
+    weights: str  # as `digest` names them
     precision: str
     library: str = ""  # with its version
     gpu: str = ""
@@ -33,7 +33,7 @@ class EngineFile:
     @property
     def path(self) -> Path:
         """Whatever makes it another engine makes it another file."""
-        parts = (self.graph, self.model, self.precision, self.library, self.gpu, self.suffix)
+        parts = (self.graph, self.weights, self.precision, self.library, self.gpu, self.suffix)
         return self.folder / ".".join(_word(part) for part in parts if part)
 
     def read(self) -> bytes:
@@ -68,10 +68,10 @@ class EngineFile:
             yield
 
 
-def digest(flow: Flow) -> str:
-    """Names the estimator's weights and sizes, and the form of its graphs."""
-    found = hashlib.sha256(repr((FORM, flow.config.mel, flow.config.estimator)).encode())
-    for name, weight in flow.estimator.state_dict().items():
+def digest(network: nn.Module, *sizes: object) -> str:
+    """Names a network's weights and sizes, and the form of its graphs."""
+    found = hashlib.sha256(repr((FORM, *sizes)).encode())
+    for name, weight in network.state_dict().items():
         found.update(name.encode())
         found.update(np.ascontiguousarray(weight.float().cpu().numpy()).data)
     return found.hexdigest()[:16]

@@ -1,21 +1,20 @@
-"""Engines of a flow's estimator: found in their folder, or made and proven."""
+"""Engines of graphs: found in their folder, or made and proven."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
-from cosyserve.backends.estimators.engine_file import EngineFile, digest
-from cosyserve.backends.estimators.graphs import EstimatorGraph, Sizes, graphs_of
+from cosyserve.backends.estimators.engine_file import EngineFile
+from cosyserve.backends.estimators.graphs import NetworkGraph, Sizes
 from cosyserve.errors import CheckpointError
-from cosyserve.models.flow.flow import Flow
 from cosyserve.models.flow.foreign import Graph
 
-TRIED = (Sizes(2, 20, 0), Sizes(2, 500, 250))
+TRIED = (Sizes(2, 20), Sizes(2, 500, 250))
 # How far from torch's results in float32 those of an engine may be, as a share of their norm.
 TOLERANCE = {"float32": 0.01, "float16": 0.03, "bfloat16": 0.1}
 
@@ -32,31 +31,35 @@ class Runtime(Protocol):
     @property
     def device(self) -> torch.device | None: ...
 
-    def file(self, folder: Path, model: str, graph: str) -> EngineFile:
-        """Where the engine of such a graph is kept."""
+    def file(self, folder: Path, graph: NetworkGraph) -> EngineFile:
+        """Where the engine of the graph is kept."""
         ...
 
-    def make(self, graph: EstimatorGraph) -> bytes: ...
+    def make(self, graph: NetworkGraph) -> bytes: ...
 
-    def open(self, graph: EstimatorGraph, engine: bytes) -> Graph | None:
+    def open(self, graph: NetworkGraph, engine: bytes) -> Graph | None:
         """None: it is for another machine."""
         ...
 
 
 def open_engines(
-    flow: Flow, runtime: Runtime, folder: Path, report: Report = log.info, *, force: bool = False
+    graphs: Sequence[NetworkGraph],
+    runtime: Runtime,
+    folder: Path,
+    report: Report = log.info,
+    *,
+    force: bool = False,
 ) -> dict[str, Graph | None]:
-    """The graphs of a flow, whose weights are float32 on the CPU, by their names. What is not in
-    the folder is made, with `force` all of it."""
-    model = digest(flow)
+    """The engines of graphs, whose weights are float32 on the CPU, by the names of these. What is
+    not in the folder is made, with `force` all of it."""
     return {
-        graph.name: _open(graph, runtime, runtime.file(folder, model, graph.name), report, force)
-        for graph in graphs_of(flow)
+        graph.name: _open(graph, runtime, runtime.file(folder, graph), report, force)
+        for graph in graphs
     }
 
 
 def _open(
-    graph: EstimatorGraph, runtime: Runtime, file: EngineFile, report: Report, force: bool
+    graph: NetworkGraph, runtime: Runtime, file: EngineFile, report: Report, force: bool
 ) -> Graph | None:
     with file.locked():
         if force or not file.path.is_file():
@@ -74,7 +77,7 @@ def _open(
         raise CheckpointError(f"{file.path}: {error}: remove it to have it made again") from error
 
 
-def _proof(graph: EstimatorGraph, opened: Graph | None, runtime: Runtime) -> str:
+def _proof(graph: NetworkGraph, opened: Graph | None, runtime: Runtime) -> str:
     """What was found when the engine was tried. One that computes something else is no engine."""
     if opened is None:
         return "not tried: it is for another machine"

@@ -8,14 +8,14 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from cosyserve.backends.estimators.graphs import EstimatorGraph, Sizes
+from cosyserve.backends.estimators.graphs import NetworkGraph, Sizes
 
 OPSET = 18
 TRACED = Sizes(2, 10, 6)
 
 
 @torch.inference_mode()
-def to_onnx(graph: EstimatorGraph) -> bytes:
+def to_onnx(graph: NetworkGraph) -> bytes:
     """The graph in the precision of its weights, all its named axes open."""
     example = graph.example(TRACED)
     axes = {

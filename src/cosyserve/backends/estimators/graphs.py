@@ -1,24 +1,16 @@
-"""What other runtimes compute of a flow: graphs with named inputs whose sizes vary.
-
-Names are those of the original's ONNX files, where it has the input.
-"""
+"""Networks as other runtimes compute them: graphs with named inputs whose sizes vary."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from cosyserve.backends.estimators.islands import Float32Islands
-from cosyserve.errors import InputError
-from cosyserve.models.flow.dit import DiT, DiTCache
-from cosyserve.models.flow.flow import Flow
-from cosyserve.models.flow.masks import attention_bias
-
-ROWS, FRAMES, PAST = "rows", "frames", "past"  # axes: rows are doubled for guidance
+ROWS, FRAMES, PAST = "rows", "frames", "past"  # axes
 Axes = tuple[int | str, ...]
 
 
@@ -28,7 +20,7 @@ class Sizes:
 
     rows: int
     frames: int
-    past: int  # frames that caches hold
+    past: int = 0  # frames that caches hold
 
     def of(self, axes: Axes) -> tuple[int, ...]:
         return tuple(getattr(self, axis) if isinstance(axis, str) else axis for axis in axes)
@@ -42,46 +34,30 @@ class ShapeProfile:
     usual: Sizes
     largest: Sizes
 
-    @classmethod
-    def upto(cls, rows: int, frames: int) -> ShapeProfile:
-        """For so many rows of so many frames; 50 frames are a second."""
-        usual = Sizes(2, 500, 250)
-        if rows < usual.rows or frames < usual.frames:
-            raise InputError(
-                f"an engine is for at least {usual.rows} rows of {usual.frames} frames, "
-                f"got {rows} of {frames}"
-            )
-        return cls(Sizes(1, 2, 0), usual, Sizes(rows, frames, frames))
-
 
 @dataclass(frozen=True)
-class EstimatorGraph:
+class NetworkGraph:
     """A network, and the axes of what goes in and comes out."""
 
     name: str
+    digest: str  # of its weights and sizes
     network: nn.Module
     inputs: Mapping[str, Axes]
     outputs: Mapping[str, Axes]
 
-    def cast(self, dtype: torch.dtype) -> EstimatorGraph:
-        """The graph with weights of another precision; times remain float32."""
+    def cast(self, dtype: torch.dtype) -> Self:
+        """The graph with weights of another precision."""
         if next(self.network.parameters()).dtype is dtype:
             return self
         return replace(self, network=copy.deepcopy(self.network).to(dtype))
 
     def example(self, sizes: Sizes, seed: int = 0) -> dict[str, Tensor]:
-        """Inputs of these sizes: noise, half a row at most hidden."""
+        """Inputs of these sizes: noise."""
         dtype, random = next(self.network.parameters()).dtype, torch.Generator().manual_seed(seed)
-        inputs = {
+        return {
             name: torch.randn(sizes.of(axes), generator=random).to(dtype)
             for name, axes in self.inputs.items()
         }
-        inputs["t"] = torch.rand(sizes.rows, generator=random)
-        if "bias" in inputs:
-            bias = attention_bias(None, sizes.frames, sizes.frames // 2 + 1, inputs["bias"])
-            assert bias is not None
-            inputs["bias"] = bias.expand_as(inputs["bias"]).contiguous()
-        return inputs
 
     @torch.inference_mode()
     def compute(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
@@ -89,57 +65,7 @@ class EstimatorGraph:
         outputs: tuple[Tensor, ...] = self.network(*(inputs[name] for name in self.inputs))
         return outputs
 
-
-class _Whole(nn.Module):
-    def __init__(self, estimator: nn.Module) -> None:
-        super().__init__()
-        self.estimator = estimator
-
-    def forward(
-        self, x: Tensor, mu: Tensor, t: Tensor, spks: Tensor, cond: Tensor, bias: Tensor
-    ) -> tuple[Tensor]:
-        with Float32Islands():
-            return (self.estimator(x, mu, spks, cond, t, bias),)
-
-
-class _Chunk(nn.Module):
-    def __init__(self, estimator: DiT) -> None:
-        super().__init__()
-        self.estimator = estimator
-
-    def forward(
-        self,
-        x: Tensor,
-        mu: Tensor,
-        t: Tensor,
-        spks: Tensor,
-        cond: Tensor,
-        cnn_cache: Tensor,
-        att_cache: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        with Float32Islands():
-            v, cache = self.estimator.extend(x, mu, spks, cond, t, DiTCache(cnn_cache, att_cache))
-        return v, cache.conv, cache.attention
-
-
-def graphs_of(flow: Flow) -> list[EstimatorGraph]:
-    """`whole`: any mask over whole rows. `chunk`: a DiT's next chunk, with its caches."""
-    mel, estimator = flow.config.mel, flow.estimator
-    frames = (ROWS, mel, FRAMES)
-    both: dict[str, Axes] = {"x": frames, "mu": frames, "t": (ROWS,), "spks": (ROWS, mel)}
-    both |= {"cond": frames}
-    bias: dict[str, Axes] = {"bias": (ROWS, 1, FRAMES, FRAMES)}
-    whole = EstimatorGraph("whole", _Whole(estimator), both | bias, {"estimator_out": frames})
-    if not isinstance(estimator, DiT):
-        return [whole]
-    dit = estimator.config
-    conv = (dit.depth, ROWS, 2 * dit.hidden, 2)
-    attention = (dit.depth, ROWS, dit.heads, PAST, 2 * dit.head_dim)
-    grown = (dit.depth, ROWS, dit.heads, "past_and_frames", 2 * dit.head_dim)
-    chunk = EstimatorGraph(
-        "chunk",
-        _Chunk(estimator),
-        both | {"cnn_cache": conv, "att_cache": attention},
-        {"estimator_out": frames, "new_cnn_cache": conv, "new_att_cache": grown},
-    )
-    return [whole, chunk]
+    @staticmethod
+    def too_long(frames: int, most: int) -> str:
+        """What to say of so many frames where an engine takes no more than `most`."""
+        raise NotImplementedError

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cosyserve.backends.estimators.engine_file import EngineFile
 from cosyserve.backends.estimators.export import to_onnx
-from cosyserve.backends.estimators.graphs import EstimatorGraph
+from cosyserve.backends.estimators.graphs import NetworkGraph
 from cosyserve.checkpoints.onnx.encoders import open_session
 
 
@@ -31,11 +31,11 @@ class OnnxRuntime:
     precision = "float32"
     device = torch.device("cpu")
 
-    def file(self, folder: Path, model: str, graph: str) -> EngineFile:
-        return EngineFile(folder, f"flow.{graph}", model, self.precision, suffix="onnx")
+    def file(self, folder: Path, graph: NetworkGraph) -> EngineFile:
+        return EngineFile(folder, graph.name, graph.digest, self.precision, suffix="onnx")
 
-    def make(self, graph: EstimatorGraph) -> bytes:
+    def make(self, graph: NetworkGraph) -> bytes:
         return to_onnx(graph)
 
-    def open(self, graph: EstimatorGraph, engine: bytes) -> OnnxGraph:
+    def open(self, graph: NetworkGraph, engine: bytes) -> OnnxGraph:
         return OnnxGraph(engine)

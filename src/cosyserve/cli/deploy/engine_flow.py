@@ -1,4 +1,5 @@
-"""`cosyserve deploy engine flow`: the flow's estimator for TensorRT or onnxruntime."""
+"""`cosyserve deploy engine flow`: the flow's estimator and the speaker encoder for TensorRT or
+onnxruntime."""
 
 from __future__ import annotations
 
@@ -43,8 +44,8 @@ def flow(
     dtype: Annotated[
         FlowDtype,
         typer.Option(
-            help="The precision of TensorRT; norms and softmax are float32. onnxruntime computes "
-            "in float32."
+            help="The precision of the flow in TensorRT; norms and softmax are float32, as is the "
+            "speaker encoder. onnxruntime computes in float32."
         ),
     ] = FlowDtype.FLOAT16,
     max_rows: Annotated[
@@ -64,7 +65,8 @@ def flow(
         bool, typer.Option("--force", help="Make engines again that are made already.")
     ] = False,
 ) -> None:
-    """Build what TensorRT or onnxruntime needs to compute the flow, and try it."""
+    """Build what TensorRT or onnxruntime needs to compute the flow and the speaker encoder, and try
+    it."""
     from cosyserve.deploy.engine.flow import FlowOptions, build_engines
 
     options = FlowOptions(

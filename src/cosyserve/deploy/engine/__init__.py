@@ -1,1 +1,1 @@
-"""TensorRT-LLM engines of the speech LM and TensorRT plans of the flow."""
+"""TensorRT-LLM engines of the speech LM and TensorRT plans of the flow and the speaker encoder."""

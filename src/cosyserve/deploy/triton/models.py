@@ -94,13 +94,8 @@ def models(settings: TritonSettings, speech: SpeechModel) -> dict[str, pb.ModelC
     token2wav = "token2wav_dit" if dit else "token2wav"
     alias = speech + ALIASES[not settings.decoupled_mode]
     configs = [
-        _encoder("audio_tokenizer", RECORDING, [("prompt_speech_tokens", "INT32", [-1])], settings),
-        _encoder(
-            "speaker_embedding",
-            RECORDING[:1],
-            [("prompt_spk_embedding", "FP16", [-1]), ("embedding", "FP32", [-1])],
-            settings,
-        ),
+        _audio_tokenizer(settings),
+        _speaker_embedding(settings),
         _token2wav(token2wav, speech, settings),
         _speech(speech, token2wav, settings.decoupled_mode, settings),
         _speech(alias, token2wav, not settings.decoupled_mode, settings),
@@ -141,10 +136,20 @@ def _kind(model: pb.ModelConfig) -> str:
     return "token2mel" if any(tensor.name == "mel" for tensor in model.output) else name
 
 
-def _encoder(
-    name: str, inputs: list[Tensor], outputs: list[Tensor], settings: TritonSettings
-) -> pb.ModelConfig:
-    return _python(_model(name, inputs, outputs, settings), settings)
+def _audio_tokenizer(settings: TritonSettings) -> pb.ModelConfig:
+    outputs: list[Tensor] = [("prompt_speech_tokens", "INT32", [-1])]
+    return _python(_model("audio_tokenizer", RECORDING, outputs, settings), settings)
+
+
+def _speaker_embedding(settings: TritonSettings) -> pb.ModelConfig:
+    outputs: list[Tensor] = [("prompt_spk_embedding", "FP16", [-1]), ("embedding", "FP32", [-1])]
+    return _python(
+        _model("speaker_embedding", RECORDING[:1], outputs, settings),
+        settings,
+        device=settings.token2wav_device or settings.device,
+        flow_backend=settings.flow_backend,
+        flow_engines=settings.flow_engines,
+    )
 
 
 def _token2wav(name: str, speech: SpeechModel, settings: TritonSettings) -> pb.ModelConfig:

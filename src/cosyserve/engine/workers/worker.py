@@ -54,6 +54,7 @@ from cosyserve.engine.workers.messages import (
 )
 from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.engine.workers.outbox import Outbox
+from cosyserve.engine.workers.threads import Threads
 from cosyserve.errors import CosyError
 from cosyserve.models.kernels import use_kernels
 from cosyserve.text.number_process import NumberProcess
@@ -81,7 +82,10 @@ class Worker:
             max_wait=options.max_wait,
             profile=profile(options.profile),
         )
-        self._loop = Loop(self._scheduler, self._report)
+        on_cpu = all(device.type == "cpu" for device in model.devices)
+        adapts = on_cpu and not options.threads
+        self._threads = Threads(torch.get_num_threads() if adapts else 1)
+        self._loop = Loop(self._scheduler, self._after)
         self._outbox = Outbox(link, broken=self._loop.stop)
         self._info = describe(model)
         if llm and lm:
@@ -157,6 +161,10 @@ class Worker:
         except Exception as error:
             self._outbox.put(Failed.of(message.id, client_error(error)))
 
+    def _after(self) -> None:
+        self._report()
+        self._threads.adjust()
+
     def _report(self) -> None:
         """Counts, when they changed and not too often; at rest always the last ones. Who comes then
         is not told of at once: to count takes a while on a GPU, and somebody waits for a sound."""
@@ -193,7 +201,7 @@ def work(link: socket.socket, options: WorkerOptions) -> NoReturn:
             only=[part for part in MODULES if part != "lm"] if options.llm else None,
         )
         engines = Path(options.flow_engines)
-        use_backend(model, options.model, options.flow_backend, engines, options.dtype)
+        model = use_backend(model, options.model, options.flow_backend, engines, options.dtype)
         use_kernels(options.kernels, model.devices)
         if options.gpu_memory:
             limit_gpu_memory(options.gpu_memory, model.devices)

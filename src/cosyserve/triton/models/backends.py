@@ -26,8 +26,8 @@ from cosyserve.engine.compute.limits import SEED_MASK
 from cosyserve.engine.compute.playback import Playback
 from cosyserve.errors import CosyError, WorkerError
 from cosyserve.triton.client import TritonClient
-from cosyserve.triton.models.base import Array, Outputs
-from cosyserve.triton.models.errors import check
+from cosyserve.triton.models.instance.async_model import Array, Outputs
+from cosyserve.triton.models.instance.errors import check
 from cosyserve.triton.vocabulary import TritonVocabulary
 from cosyserve.voices.memory.lru import IDLE_SECONDS, ByteLRU
 from cosyserve.voices.memory.mirror import voice_bytes, voice_key

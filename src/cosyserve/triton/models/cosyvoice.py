@@ -27,8 +27,8 @@ from cosyserve.errors import InputError
 from cosyserve.text.number_process import NumberProcess
 from cosyserve.triton.drain import speaking
 from cosyserve.triton.models.backends import TritonLM, TritonToken2Wav
-from cosyserve.triton.models.base import AsyncTritonModel, Outputs, Request
-from cosyserve.triton.models.loading import load_parts
+from cosyserve.triton.models.instance.async_model import AsyncTritonModel, Outputs, Request
+from cosyserve.triton.models.instance.loading import load_parts
 from cosyserve.triton.models.voice_input import VoiceInput
 from cosyserve.triton.options import own_sampling, speech_request
 from cosyserve.triton.process import GRPC

@@ -13,10 +13,10 @@ from cosyserve.audio import whisper_log_mel
 from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Floats, Recording
-from cosyserve.triton.models.base import Outputs, Request
-from cosyserve.triton.models.errors import triton_error
-from cosyserve.triton.models.leaving import LeavesAtOnce
-from cosyserve.triton.models.loading import load_parts
+from cosyserve.triton.models.instance.async_model import Outputs, Request
+from cosyserve.triton.models.instance.errors import triton_error
+from cosyserve.triton.models.instance.leaving import LeavesAtOnce
+from cosyserve.triton.models.instance.loading import load_parts, with_flow_backend
 from cosyserve.triton.vocabulary import vocabulary_of
 from cosyserve.voices.enroll import check_recording, speaker_features
 
@@ -29,7 +29,10 @@ class EncoderModel(LeavesAtOnce):
     def initialize(self, args: dict[str, str]) -> None:
         config = json.loads(args["model_config"])
         settings = {key: value["string_value"] for key, value in config["parameters"].items()}
-        self.encode = self.encoder(load_parts(settings, self.part))
+        self.encode = self.encoder(self.load(settings))
+
+    def load(self, settings: dict[str, str]) -> Model:
+        return load_parts(settings, self.part)
 
     def encoder(self, model: Model) -> Callable[[list[Floats]], list[Outputs]]:
         raise NotImplementedError
@@ -74,6 +77,9 @@ class AudioTokenizer(EncoderModel):
 
 class SpeakerEmbedding(EncoderModel):
     part = "speaker_encoder"
+
+    def load(self, settings: dict[str, str]) -> Model:
+        return with_flow_backend(super().load(settings), settings)
 
     def encoder(self, model: Model) -> Callable[[list[Floats]], list[Outputs]]:
         speaker = model.speaker_encoder or model.need_prompt_encoders()[1]

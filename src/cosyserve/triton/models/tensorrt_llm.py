@@ -23,8 +23,13 @@ from cosyserve.contracts import Sampling
 from cosyserve.engine.compute.hops import NEVER
 from cosyserve.engine.split.lm_service import LMService
 from cosyserve.errors import CosyError, InputError
-from cosyserve.triton.models.base import QUEUE_TIME, AsyncTritonModel, Outputs, Request
-from cosyserve.triton.models.loading import load_parts
+from cosyserve.triton.models.instance.async_model import (
+    QUEUE_TIME,
+    AsyncTritonModel,
+    Outputs,
+    Request,
+)
+from cosyserve.triton.models.instance.loading import load_parts
 from cosyserve.triton.vocabulary import vocabulary_of
 
 MAX_PAUSE_SECONDS = 1.0

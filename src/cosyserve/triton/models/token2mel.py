@@ -11,9 +11,9 @@ import asyncio
 import torch
 
 from cosyserve.contracts import Floats
-from cosyserve.models.flow.flow import FlowState
+from cosyserve.models.flow.stream import FlowState
 from cosyserve.triton.models import token2wav
-from cosyserve.triton.models.base import Outputs, Request
+from cosyserve.triton.models.instance.async_model import Outputs, Request
 from cosyserve.triton.models.token2wav_input import Token2WavInput
 
 

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
-from pathlib import Path
 
-from cosyserve.backends.estimators.open import use_backend
 from cosyserve.contracts import Floats
 from cosyserve.engine.compute.hops import hop_ends
 from cosyserve.engine.compute.queued_audio import Token2WavState
 from cosyserve.engine.split.token2wav_service import ChunkRequest, Token2WavService
 from cosyserve.errors import InputError
-from cosyserve.triton.models.base import QUEUE_TIME, AsyncTritonModel, Outputs, Request
-from cosyserve.triton.models.loading import load_parts
+from cosyserve.triton.models.instance.async_model import (
+    QUEUE_TIME,
+    AsyncTritonModel,
+    Outputs,
+    Request,
+)
+from cosyserve.triton.models.instance.loading import load_parts, with_flow_backend
 from cosyserve.triton.models.token2wav_input import InputReader, Token2WavInput
 from cosyserve.triton.streams import Streams
 
@@ -27,9 +30,7 @@ PARTS = ("flow", "vocoder", "speech_tokenizer", "speaker_encoder")
 
 class TritonPythonModel(AsyncTritonModel):
     def prepare(self) -> None:
-        model, given = load_parts(self.settings, *PARTS), self.settings
-        backend, engines = given["flow_backend"], Path(given["flow_engines"])
-        use_backend(model, given["model_dir"], backend, engines, given["dtype"])
+        model = with_flow_backend(load_parts(self.settings, *PARTS), self.settings)
         self.token2wav = Token2WavService(*model.need_token2wav())
         limit, seconds = self._limit, float(self.settings["stream_seconds"])
         self.streams: Streams[Token2WavState] = Streams(limit, seconds)

@@ -11,7 +11,7 @@ from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import MAX_SPEED, MIN_SPEED, Recording, Voice
 from cosyserve.errors import InputError, VoiceError
-from cosyserve.triton.models.base import Request
+from cosyserve.triton.models.instance.async_model import Request
 from cosyserve.triton.streams import stream_key
 from cosyserve.triton.vocabulary import vocabulary_of
 from cosyserve.voices import file as voice_file

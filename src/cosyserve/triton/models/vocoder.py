@@ -16,8 +16,8 @@ import torch
 from cosyserve.contracts import MEL_BINS, Floats
 from cosyserve.errors import InputError
 from cosyserve.models.vocoder import stream
-from cosyserve.triton.models.base import AsyncTritonModel, Outputs, Request
-from cosyserve.triton.models.loading import load_vocoder
+from cosyserve.triton.models.instance.async_model import AsyncTritonModel, Outputs, Request
+from cosyserve.triton.models.instance.loading import load_vocoder
 
 MAX_FRAMES = 15_000  # five minutes: no flow makes more at once
 

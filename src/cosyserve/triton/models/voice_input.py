@@ -10,7 +10,7 @@ from cosyserve.audio.features import SPEECH_RATE
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Floats, Recording, Voice
 from cosyserve.triton.models.backends import model_request, output
-from cosyserve.triton.models.base import Outputs, Request
+from cosyserve.triton.models.instance.async_model import Outputs, Request
 from cosyserve.triton.vocabulary import vocabulary_of
 from cosyserve.voices import file as voice_file
 from cosyserve.voices.enroll import check_recording, voice_from_features

@@ -8,6 +8,7 @@ from typing import cast
 
 import torch
 
+from cosyserve.backends.estimators.open import use_backend
 from cosyserve.checkpoints import native
 from cosyserve.checkpoints.load import load_model
 from cosyserve.checkpoints.model import Model
@@ -32,6 +33,12 @@ def load_parts(settings: Mapping[str, str], *parts: str) -> Model:
     if model.device.type == "cpu":
         keep_blocks(KEPT_BLOCK)
     return model
+
+
+def with_flow_backend(model: Model, settings: Mapping[str, str]) -> Model:
+    """The model with its flow and its speaker encoder in the runtime that the settings name."""
+    backend, engines = settings["flow_backend"], Path(settings["flow_engines"])
+    return use_backend(model, settings["model_dir"], backend, engines, settings["dtype"])
 
 
 def load_vocoder(settings: Mapping[str, str]) -> HiFT:

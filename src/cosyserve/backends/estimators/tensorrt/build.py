@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from cosyserve.backends.estimators.graphs import EstimatorGraph, ShapeProfile
-from cosyserve.backends.estimators.tensorrt_library import RTX, TensorRT
+from cosyserve.backends.estimators.graphs import NetworkGraph, ShapeProfile
+from cosyserve.backends.estimators.tensorrt.library import RTX, TensorRT
 from cosyserve.errors import CheckpointError
 
 WORKSPACE = 4 << 30  # bytes that a layer may have, as the original allows
 
 
 def build_plan(
-    library: TensorRT, graph: EstimatorGraph, onnx: bytes, shapes: ShapeProfile, gpu: str
+    library: TensorRT, graph: NetworkGraph, onnx: bytes, shapes: ShapeProfile, gpu: str
 ) -> bytes:
     """The engine, with the types that the ONNX file has; `gpu` as `TensorRT.gpu` gives it."""
     trt, logger = library.api, library.logger
@@ -35,7 +35,7 @@ def build_plan(
     return bytes(plan)
 
 
-def _profile(builder: Any, graph: EstimatorGraph, shapes: ShapeProfile) -> Any:
+def _profile(builder: Any, graph: NetworkGraph, shapes: ShapeProfile) -> Any:
     profile = builder.create_optimization_profile()
     for name, axes in graph.inputs.items():
         sizes = (shapes.smallest, shapes.usual, shapes.largest)

@@ -25,9 +25,9 @@ import numpy.typing as npt
 import triton_python_backend_utils as pb
 
 from cosyserve.errors import InputError, OverloadError
-from cosyserve.triton.models.errors import triton_error
-from cosyserve.triton.models.leaving import LeavesAtOnce
-from cosyserve.triton.models.metrics import ModelMetrics
+from cosyserve.triton.models.instance.errors import triton_error
+from cosyserve.triton.models.instance.leaving import LeavesAtOnce
+from cosyserve.triton.models.instance.metrics import ModelMetrics
 
 Array = npt.NDArray[Any]
 Outputs = dict[str, Array]

@@ -10,13 +10,10 @@ import torch
 
 from cosyserve.backends.estimators.engine_file import EngineFile
 from cosyserve.backends.estimators.export import to_onnx
-from cosyserve.backends.estimators.graphs import EstimatorGraph, ShapeProfile
-from cosyserve.backends.estimators.tensorrt_build import build_plan
-from cosyserve.backends.estimators.tensorrt_graph import TensorRTGraph
-from cosyserve.backends.estimators.tensorrt_library import TensorRT
-
-MAX_ROWS, MAX_FRAMES = 8, 3008  # four utterances of a minute, doubled for guidance
-SHAPES = ShapeProfile.upto(MAX_ROWS, MAX_FRAMES)
+from cosyserve.backends.estimators.graphs import NetworkGraph, ShapeProfile
+from cosyserve.backends.estimators.tensorrt.build import build_plan
+from cosyserve.backends.estimators.tensorrt.graph import TensorRTGraph
+from cosyserve.backends.estimators.tensorrt.library import TensorRT
 
 
 @dataclass(frozen=True)
@@ -25,24 +22,24 @@ class TensorRTRuntime:
 
     library: TensorRT
     precision: str
+    shapes: ShapeProfile
     device: torch.device | None  # None: engines are built here, and run elsewhere
     capability: str = ""  # of TensorRT-RTX's engines; empty: the device's
-    shapes: ShapeProfile = SHAPES
 
     @property
     def gpu(self) -> str:
         return self.library.gpu(self.device, self.capability)
 
-    def file(self, folder: Path, model: str, graph: str) -> EngineFile:
+    def file(self, folder: Path, graph: NetworkGraph) -> EngineFile:
         version = self.library.version
-        return EngineFile(folder, f"flow.{graph}", model, self.precision, version, self.gpu)
+        return EngineFile(folder, graph.name, graph.digest, self.precision, version, self.gpu)
 
-    def make(self, graph: EstimatorGraph) -> bytes:
+    def make(self, graph: NetworkGraph) -> bytes:
         onnx = to_onnx(graph.cast(getattr(torch, self.precision)))
         with nullcontext() if self.device is None else torch.cuda.device(self.device):
             return build_plan(self.library, graph, onnx, self.shapes, self.gpu)
 
-    def open(self, graph: EstimatorGraph, engine: bytes) -> TensorRTGraph | None:
+    def open(self, graph: NetworkGraph, engine: bytes) -> TensorRTGraph | None:
         if self.device is None or self.capability:
             return None
         return TensorRTGraph(self.library, engine, graph, self.device)

@@ -51,7 +51,7 @@ class RawRequest:
 
 
 @pytest.fixture
-def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def async_model(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The module, which only a process of Triton's can import as it is."""
     pb = MagicMock()
     pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
@@ -60,17 +60,17 @@ def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     pb.InferenceResponse = lambda tensors, error=None: {"tensors": tensors, "error": error}
     before = set(sys.modules)
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", pb)
-    yield importlib.import_module("cosyserve.triton.models.base")
+    yield importlib.import_module("cosyserve.triton.models.instance.async_model")
     for name in set(sys.modules) - before:
         if name.startswith("cosyserve.triton.models"):
             del sys.modules[name]
 
 
 @pytest.fixture
-def model(base: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def model(async_model: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """One that answers when its event `go` is set."""
 
-    class Waiting(base.AsyncTritonModel):  # type: ignore[misc, name-defined]
+    class Waiting(async_model.AsyncTritonModel):  # type: ignore[misc, name-defined]
         def prepare(self) -> None:
             self.go = asyncio.Event()
 

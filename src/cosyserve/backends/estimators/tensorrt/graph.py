@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cosyserve.backends.estimators.graphs import FRAMES, PAST, ROWS, EstimatorGraph
-from cosyserve.backends.estimators.tensorrt_library import TensorRT
+from cosyserve.backends.estimators.graphs import FRAMES, PAST, ROWS, NetworkGraph
+from cosyserve.backends.estimators.tensorrt.library import TensorRT
 from cosyserve.errors import CheckpointError, CosyError, InputError
 
 SIZED = (ROWS, FRAMES, PAST)
@@ -30,12 +30,12 @@ class Context:
 class ContextPool:
     """A few contexts for calls from any thread, in any stream."""
 
-    def __init__(self, engine: Any, count: int) -> None:
+    def __init__(self, engine: Any, count: int, name: str) -> None:
         self._free: LifoQueue[Context] = LifoQueue()
         for _ in range(count):
             execution = engine.create_execution_context()
             if execution is None:
-                raise CosyError("the GPU has no memory for the flow's engine")
+                raise CosyError(f"the GPU has no memory for the engine {name!r}")
             self._free.put(Context(execution))
 
     @contextmanager
@@ -59,19 +59,19 @@ class TensorRTGraph:
         self,
         library: TensorRT,
         plan: bytes,
-        graph: EstimatorGraph,
+        graph: NetworkGraph,
         device: torch.device,
         contexts: int = CONTEXTS,
     ) -> None:
         """`graph` says which axes there are; its weights are the engine's own."""
-        self.device = device
+        self.device, self._name, self._too_long = device, graph.name, graph.too_long
         self._inputs, self._outputs = dict(graph.inputs), dict(graph.outputs)
         self._runtime = library.api.Runtime(library.logger)  # which has to outlive the engine
         with torch.cuda.device(device):
             self._engine = self._runtime.deserialize_cuda_engine(plan)
             if self._engine is None:
                 raise CheckpointError("TensorRT can't load the engine: it says why above")
-            self.contexts = ContextPool(self._engine, contexts)
+            self.contexts = ContextPool(self._engine, contexts, graph.name)
         names = (*self._inputs, *self._outputs)
         self._types = {name: library.dtype(self._engine.get_tensor_dtype(name)) for name in names}
         self._largest = self._profile()
@@ -87,7 +87,7 @@ class TensorRTGraph:
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
         self._check(inputs)
-        rows, most = len(inputs["x"]), self._largest[ROWS]
+        rows, most = self._rows(inputs), self._largest[ROWS]
         parts = [
             self._run({name: self._part(name, inputs[name], row, most) for name in self._inputs})
             for row in range(0, rows, most)
@@ -97,6 +97,10 @@ class TensorRTGraph:
         places = [axes.index(ROWS) for axes in self._outputs.values()]
         return [torch.cat(of, at) for of, at in zip(zip(*parts, strict=True), places, strict=True)]
 
+    def _rows(self, inputs: Mapping[str, Tensor]) -> int:
+        name, axes = next(iter(self._inputs.items()))
+        return inputs[name].shape[axes.index(ROWS)]
+
     def _part(self, name: str, tensor: Tensor, row: int, most: int) -> Tensor:
         place = self._inputs[name].index(ROWS)
         return tensor.narrow(place, row, min(most, tensor.shape[place] - row))
@@ -105,11 +109,7 @@ class TensorRTGraph:
         for name, axes in self._inputs.items():
             for axis, size in zip(axes, inputs[name].shape, strict=True):
                 if axis in (FRAMES, PAST) and size > self._largest[axis]:
-                    raise InputError(
-                        f"prompt and speech are {size / 50:.0f} s together; the flow's engine "
-                        f"holds {self._largest[axis] / 50:.0f} s: use shorter text, or build it "
-                        "with a larger --max-frames"
-                    )
+                    raise InputError(self._too_long(size, self._largest[axis]))
 
     def _run(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
         given = {name: part.to(self._types[name]).contiguous() for name, part in inputs.items()}
@@ -117,7 +117,7 @@ class TensorRTGraph:
             execution, stream = context.execution, torch.cuda.current_stream(self.device)
             for name, tensor in given.items():
                 if not execution.set_input_shape(name, tuple(tensor.shape)):
-                    raise CosyError(f"the flow's engine takes no {name} of {list(tensor.shape)}")
+                    raise CosyError(f"{self._name!r} takes no {name} of {list(tensor.shape)}")
             outputs = [
                 torch.empty(
                     tuple(execution.get_tensor_shape(name)),
@@ -135,5 +135,5 @@ class TensorRTGraph:
             queued = execution.execute_async_v3(stream.cuda_stream)
             context.done = stream.record_event()
         if not queued:
-            raise CosyError("TensorRT can't compute the flow: it says why above")
+            raise CosyError(f"TensorRT can't compute {self._name!r}: it says why above")
         return outputs

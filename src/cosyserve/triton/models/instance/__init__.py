@@ -1,0 +1,1 @@
+"""What an instance of any of our models does: it loads, answers, tells its numbers and ends."""

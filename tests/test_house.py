@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "cosyserve"
 MAX_LINES = 330
-MAX_FILES = 16
+MAX_FILES = 14  # __init__ included
 
 # Floors from the top down, by room and inside four rooms. What shares a floor never meets.
 HOUSE = [

@@ -66,7 +66,8 @@ test-ray: $(ALL)
 
 # Minutes of interpreting, or of training: after a change of networks, kernels, recipes or their tests.
 kernels recipes: $(ALL)
-	PROVE=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m $@
+	PROVE=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m $@ \
+		-o timeout=0 -o faulthandler_timeout=0
 	$(BIN)/python -m tests.proven $@
 
 lint: $(ALL)

@@ -24,6 +24,7 @@ import torch
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from cosyserve.checkpoints.load import load_folder, load_model
 from cosyserve.checkpoints.model import Model
@@ -122,6 +123,20 @@ class ByFile(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0].removeprefix("tests/")
         return "triton" if path.startswith(TIERS["triton"]) else path
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """The test in which a process died has failed; xdist would try it again, without end."""
+        units = self.assigned_work.pop(node)
+        left = {test: scope for scope, unit in units.items() for test in unit if not unit[test]}
+        if not left:
+            return None
+        died = next(iter(left))
+        del left[died]
+        for test, scope in left.items():
+            self.workqueue.setdefault(scope, {})[test] = False
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return died
 
 
 @pytest.hookimpl(optionalhook=True)

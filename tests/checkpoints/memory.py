@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ PEAK_RESET = Path("/proc/self/clear_refs")
 def peak_of(call: Callable[..., object], *arguments: Any, after: tuple[Any, ...] = ()) -> int:
     """Bytes, in a child process. `after`: arguments of a first call that is not measured, for what
     is loaded on first use."""
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        return pool.apply(_measure, (call, arguments, after))
+    # No `Pool`, which ends its processes by SIGTERM: they may have inherited somebody's handler.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        return pool.submit(_measure, call, arguments, after).result()
 
 
 def _measure(call: Callable[..., object], arguments: Any, after: tuple[Any, ...]) -> int:

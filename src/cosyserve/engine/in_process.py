@@ -42,11 +42,15 @@ class LocalEngine:
         self._numbers = NumberProcess()
         self._lm = BackendLM(lm) if lm else None
         _, tokenizer = model.need_text_side()
+        self.model = describe(model)
         scheduler = start_scheduler(
-            model, self._lm, slots=slots, max_waiting=max_waiting, profile=profile
+            *(model, self._lm),
+            voices=self.model.voices.values(),
+            slots=slots,
+            max_waiting=max_waiting,
+            profile=profile,
         )
         self._loop = Loop(scheduler)
-        self.model = describe(model)
         if self._lm:
             self._lm.start(self._loop.wake)
             self.model = replace(self.model, takes_pieces=False)

@@ -6,7 +6,8 @@ The state of a stream is its `Token2WavState`, owned by its session.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
@@ -86,6 +87,15 @@ class Token2Wav:
         """Memory for streams to come; after all captures."""
         for queue in {self._voices, *(pipeline.queue for pipeline in (self._urgent, self._later))}:
             queue.reserve()
+
+    @torch.inference_mode()
+    def learn(self, voices: Iterable[Voice]) -> None:
+        """Computes what the first listeners of these voices would wait for, where it is kept."""
+        prefixes = self._urgent.prefixes
+        for voice in itertools.islice(dict.fromkeys(voices), prefixes.slots if prefixes else 0):
+            begun = self.begin(voice, with_prompt=True, seed=0, speed=1.0)
+            with suppress(CosyError):  # whoever asks for that voice is told
+                self.start([begun], [[0] * self.flow.grid], [True], urgent=True).get()
 
     def begin(self, voice: Voice, *, with_prompt: bool, seed: int, speed: float) -> Token2WavState:
         """The state of a new stream. May be called in any thread; any queue may use it then."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import torch
 
 from cosyserve.checkpoints.model import Model
 from cosyserve.choices import MAX_WAIT_SECONDS, MAX_WAITING
+from cosyserve.contracts import Voice
 from cosyserve.engine.compute.limits import MAX_POSITIONS
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.profile import LATENCY, Profile
@@ -53,12 +54,14 @@ def start_scheduler(
     model: Model,
     lm: LMLike | None = None,
     *,
+    voices: Iterable[Voice] = (),
     slots: int = 0,
     max_waiting: int = MAX_WAITING,
     max_wait: float = MAX_WAIT_SECONDS,
     profile: Profile = LATENCY,
 ) -> Scheduler:
-    """The scheduler of a model, warmed up.
+    """The scheduler of a model, warmed up for these voices, and for others but for a few
+    milliseconds of their first speech.
 
     0 slots are as many as the profile has; where they don't fit on the GPU, beside all else that a
     session needs, as many as do. Slots that were asked for are an error when they don't fit.
@@ -78,7 +81,8 @@ def start_scheduler(
     make = partial(scheduler_of, model, lm, token2wavs, max_waiting=max_waiting, max_wait=max_wait)
     while True:
         try:
-            return _warm(make, count)
+            scheduler = _warm(make, count)
+            break
         except OutOfGPUMemoryError:
             if slots or count == 1:
                 raise
@@ -87,6 +91,9 @@ def start_scheduler(
         fewer = 3 * count // 4
         log.warning("the GPU has no memory for %d sessions: %d are tried", count, fewer)
         count = fewer
+    for token2wav in token2wavs:
+        token2wav.learn(voices)
+    return scheduler
 
 
 def _warm(make: Callable[..., Scheduler], slots: int) -> Scheduler:

@@ -74,9 +74,11 @@ class Worker:
         lm = BackendLM(open_llm_server(llm, model)) if llm else None
         self._tickets: dict[int, Ticket] = {}
         self._voices = ReceivedVoices(options.voice_cache_bytes)
+        self._info = describe(model)
         self._scheduler = start_scheduler(
             model,
             lm,
+            voices=self._info.voices.values(),
             slots=options.slots,
             max_waiting=options.waiting,
             max_wait=options.max_wait,
@@ -87,7 +89,6 @@ class Worker:
         self._threads = Threads(torch.get_num_threads() if adapts else 1)
         self._loop = Loop(self._scheduler, self._after)
         self._outbox = Outbox(link, broken=self._loop.stop)
-        self._info = describe(model)
         if llm and lm:
             lm.start(self._loop.wake)
             sampling = llm.sampling.per_request()

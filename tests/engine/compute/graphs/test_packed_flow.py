@@ -3,18 +3,23 @@ interpreted."""
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 
+from cosyserve.checkpoints.model import Model
+from cosyserve.contracts import Voice
 from cosyserve.engine.compute.graphs import packed_flow
 from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
 from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
 from cosyserve.engine.compute.graphs.prefix_cache import MAX_FRAMES, PrefixCache
+from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.models.config import (
     DiTConfig,
     EncoderConfig,
@@ -207,3 +212,38 @@ def test_a_prompt_that_was_heard_before_is_not_computed_again(
         whole = finished(pack.whole(prompts[:1], tokens[:1]))
     pack.queue.wait()
     assert near(whole[0], flow.whole(prompts[:1], ids[:1])[0])
+
+
+def test_a_voice_is_learnt_before_anybody_asks_for_it(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed_flow, "SIZES", (32,))
+    packs = []
+
+    def of(flow: Flow, queue: DeviceQueue, *_: object) -> PackedFlow:
+        packs.append(packed_flow_of(flow, slots=1))
+        packs[-1].queue = queue
+        return packs[-1]
+
+    monkeypatch.setattr(PackedFlow, "of", of)
+    flow = plain_flow_of(replace(UNET, encoder=replace(UNET.encoder, chunk=5)))
+    vocoder = deepcopy(model.need_token2wav()[1]).to(DEVICE, DTYPE)
+    token2wav = Token2Wav(flow, vocoder, static=True)
+    prefixes, random = packs[0].prefixes, np.random.default_rng(0)
+    assert prefixes
+
+    def voice_of(tokens: int) -> Voice:
+        ids = random.integers(0, 30, tokens, dtype=np.int32)
+        mel, embedding = random.standard_normal((2 * tokens, 80)), random.standard_normal(192)
+        return Voice("", ids, mel.astype(np.float32), embedding.astype(np.float32))
+
+    voices = [voice_of(count) for count in (14, 8)]
+    nobody = replace(voices[0], mel=np.full_like(voices[0].mel, 3e38))
+    token2wav.learn([nobody])  # which is told who asks for it
+    token2wav.learn([voices[0], *voices])  # there is a slot for one
+
+    def known(voice: Voice) -> int | None:
+        begun = token2wav.begin(voice, with_prompt=True, seed=1, speed=1.0)
+        return prefixes.known(begun.flow.prompt)
+
+    assert [known(voice) for voice in (*voices, nobody)] == [10, None, None]

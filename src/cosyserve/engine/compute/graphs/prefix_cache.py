@@ -71,6 +71,10 @@ class PrefixCache:
         slots = min(MAX_SLOTS, SLOTS_PER_ROW * max_rows, room // max(1, size))
         return cls(flow, places, slots) if places and slots else None
 
+    @property
+    def slots(self) -> int:
+        return len(self._slots)
+
     def known(self, prompt: FlowPrompt) -> int | None:
         """Tokens of this prompt that need not be computed; None: it has no slot."""
         slot = self._slot_of(prompt)

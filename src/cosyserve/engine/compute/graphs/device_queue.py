@@ -58,8 +58,8 @@ class DeviceQueue:
         return sizes[at] if self.static and at < len(sizes) else size
 
     def write(self, target: Tensor, values: Sequence[object] | NDArray[np.int64]) -> None:
-        """Copies numbers of the host into a buffer. Integers of more than 64 bits are an error: numpy
-        would round them all."""
+        """Copies numbers of the host into a buffer. Integers of more than 64 bits are an error:
+        numpy would round them all."""
         kind = np.float64 if target.is_floating_point() else np.int64
         source = torch.as_tensor(np.asarray(values, kind), dtype=target.dtype)
         if self._stream is not None:

@@ -45,7 +45,7 @@ class LocalEngine:
         self.model = describe(model)
         scheduler = start_scheduler(
             *(model, self._lm),
-            voices=self.model.voices.values(),
+            voices=self.model.voices,
             slots=slots,
             max_waiting=max_waiting,
             profile=profile,

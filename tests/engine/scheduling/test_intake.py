@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from cosyserve.contracts import AudioChunk, SpeechRequest
+from cosyserve.contracts import AudioChunk, Mode, SpeechRequest
 from cosyserve.engine.compute.generation import Generation
 from cosyserve.engine.scheduling.intake import Intake, Ticket
 from cosyserve.engine.scheduling.loop import Loop
@@ -34,10 +36,11 @@ class Desk:
         self.hold: dict[str, threading.Event] = {}
         self.planned: list[str] = []
         self.planned_by: list[threading.Thread] = []
+        self.ready_to_compute: list[threading.Thread] = []
         self.numbers: list[str] = []
         self.scheduler.plan = self._plan
         self.loop = Loop(self.scheduler)
-        self.intake = Intake(self.loop, byte_tokenizer(), self._read)
+        self.intake = Intake(self.loop, byte_tokenizer(), self._read, self._before_nets)
         self.thread = threading.Thread(target=self.loop.run)
         self.thread.start()
 
@@ -73,6 +76,9 @@ class Desk:
         else:
             self.numbers.append(text)
         return text
+
+    def _before_nets(self) -> None:
+        self.ready_to_compute.append(threading.current_thread())
 
     def _plan(self, asked: SpeechRequest, read: Reader, _: int) -> list[Utterance]:
         if not isinstance(asked.text, str):
@@ -141,6 +147,16 @@ def test_what_takes_its_time_is_planned_in_another_thread(desk: Desk) -> None:
     wait_until(lambda: final(long))
     assert desk.planned == ["second", "slow", AT_ONCE * "a"]
     assert desk.thread not in desk.planned_by
+
+
+def test_a_thread_that_hears_a_recording_gets_ready_to_compute(desk: Desk) -> None:
+    _, spoken = desk.open(request(AT_ONCE * "a", 5))
+    wait_until(lambda: final(spoken))
+    assert desk.ready_to_compute == []
+    recording = np.zeros(16_000, np.float32)
+    _, heard = desk.open(replace(request("", 5), mode=Mode.CONVERT, source=recording))
+    wait_until(lambda: final(heard))
+    assert desk.ready_to_compute == desk.planned_by[1:] != [desk.thread]
 
 
 def test_a_session_that_is_being_planned_has_its_place(desk: Desk) -> None:

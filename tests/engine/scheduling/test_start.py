@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 
 import pytest
 from torch import OutOfMemoryError
 
 from cosyserve.checkpoints.model import Model
+from cosyserve.contracts import Voice
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.profile import CPU_SLOTS
 from cosyserve.engine.compute.token2wav import Token2Wav
@@ -63,3 +65,20 @@ def test_no_slots_help_where_flow_and_vocoder_do_not_fit(
     monkeypatch.setattr(Token2Wav, "warm_up", warm_up)
     with pytest.raises(OutOfGPUMemoryError, match="flow and vocoder: end what else runs"):
         start_scheduler(model)
+
+
+def test_a_models_own_voices_are_learnt_the_default_first(
+    model: Model, voice: Voice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learnt: list[Voice] = []
+    monkeypatch.setattr(Token2Wav, "learn", lambda _, voices: learnt.extend(voices))
+    empty = replace(voice, speech_tokens=voice.speech_tokens[:0], mel=voice.mel[:0])
+    voices = {
+        "another": replace(voice, name="another"),
+        "another model's": replace(voice, embedding=voice.embedding[:5]),
+        "beyond the vocabulary": replace(voice, speech_tokens=voice.speech_tokens + 100_000),
+        "default": voice,
+        "preset": empty,
+    }
+    start_scheduler(model, voices=voices)
+    assert learnt == [voices["default"], voices["another"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -73,3 +74,21 @@ def test_one_thread_is_left_alone(clock: Clock) -> None:
     torch.set_num_threads(1)
     threads = Threads(1, clock)
     assert look(threads, clock, 1e9) == 1
+    torch.set_num_threads(2)  # as somebody else wants it
+    threads.join()
+    assert torch.get_num_threads() == 2
+
+
+def test_another_thread_has_as_many_once_it_joins(clock: Clock) -> None:
+    threads = Threads(3, clock)
+    late = 2 * LATE * threads._share
+
+    def joined() -> int:
+        threads.join()
+        return torch.get_num_threads()
+
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(joined).result() == 3
+        assert look(threads, clock, late) == 1
+        assert other.submit(torch.get_num_threads).result() == 3  # which are each thread's own
+        assert other.submit(joined).result() == 1

@@ -44,8 +44,8 @@ class EstimatorGraph(NetworkGraph):
     def too_long(frames: int, most: int) -> str:
         return (
             f"prompt and speech are {frames / FRAMES_PER_SECOND:.0f} s together; the flow's engine "
-            f"holds {most / FRAMES_PER_SECOND:.0f} s: use shorter text, or build it with a larger "
-            "--max-frames"
+            f"holds {most / FRAMES_PER_SECOND:.0f} s: use shorter text, or build it anew "
+            "with a larger --max-frames and --force"
         )
 
 

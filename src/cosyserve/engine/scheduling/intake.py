@@ -40,10 +40,18 @@ class GrammarNeededError(Exception):
 
 
 class Intake:
-    def __init__(self, loop: Loop[Scheduler], tokenizer: TextTokenizer, read: Reader) -> None:
-        """`read` reads numbers aloud; it should leave Python's lock to others meanwhile. Threads of
-        the whole process pass that lock on sooner from now on."""
+    def __init__(
+        self,
+        loop: Loop[Scheduler],
+        tokenizer: TextTokenizer,
+        read: Reader,
+        before_nets: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`read` reads numbers aloud; it should leave Python's lock to others meanwhile.
+        `before_nets` is called in a thread that is about to compute. Threads of the whole process
+        pass that lock on sooner from now on."""
         self.loop, self.tokenizer, self.read = loop, tokenizer, read
+        self.before_nets = before_nets
         self.threads = ThreadPoolExecutor(THREADS, "plan")
         self.turns = PlanTurns()
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -186,6 +194,7 @@ class Ticket:
                 task = self._tasks.popleft()
             try:
                 if self._request.mode is Mode.CONVERT:  # a net listens, and needs no Python
+                    self._intake.before_nets()
                     task(session)
                 else:
                     with self._intake.turns.turn(self._rank):

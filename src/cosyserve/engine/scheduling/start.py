@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 
 import torch
 
@@ -20,6 +22,11 @@ from cosyserve.engine.compute.warm_up import OutOfGPUMemoryError, oom_as_error, 
 from cosyserve.engine.scheduling.plan import plan
 from cosyserve.engine.scheduling.scheduler import LMLike, Scheduler
 from cosyserve.engine.scheduling.session_chunks import by_name
+from cosyserve.errors import VoiceError
+from cosyserve.voices.fits import check_fits
+from cosyserve.voices.store import DEFAULT
+
+NOBODY: Mapping[str, Voice] = MappingProxyType({})
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +61,7 @@ def start_scheduler(
     model: Model,
     lm: LMLike | None = None,
     *,
-    voices: Iterable[Voice] = (),
+    voices: Mapping[str, Voice] = NOBODY,
     slots: int = 0,
     max_waiting: int = MAX_WAITING,
     max_wait: float = MAX_WAIT_SECONDS,
@@ -91,9 +98,20 @@ def start_scheduler(
         fewer = 3 * count // 4
         log.warning("the GPU has no memory for %d sessions: %d are tried", count, fewer)
         count = fewer
-    for token2wav in token2wavs:
-        token2wav.learn(voices)
+    with oom_as_error(count):
+        for token2wav in token2wavs:
+            token2wav.learn(_fitting(voices, model))
     return scheduler
+
+
+def _fitting(voices: Mapping[str, Voice], model: Model) -> Iterator[Voice]:
+    """Those with a prompt of this model's, `default` first; another one is refused when somebody
+    asks for it."""
+    for name in sorted(voices, key=lambda name: name != DEFAULT):
+        with suppress(VoiceError):
+            check_fits(voices[name], model.config.voice_format)
+            if voices[name].speech_tokens.size:
+                yield voices[name]
 
 
 def _warm(make: Callable[..., Scheduler], slots: int) -> Scheduler:

@@ -78,7 +78,7 @@ class Worker:
         self._scheduler = start_scheduler(
             model,
             lm,
-            voices=self._info.voices.values(),
+            voices=self._info.voices,
             slots=options.slots,
             max_waiting=options.waiting,
             max_wait=options.max_wait,
@@ -93,7 +93,7 @@ class Worker:
             lm.start(self._loop.wake)
             sampling = llm.sampling.per_request()
             self._info = replace(self._info, takes_pieces=False, sampling=sampling)
-        self._intake = Intake(self._loop, tokenizer, NumberProcess())
+        self._intake = Intake(self._loop, tokenizer, NumberProcess(), self._threads.join)
         self._gpus = [device for device in model.devices if device.type == "cuda"]
         self._resting, self._reported_at = True, 0.0
         self._reported = self._scheduler.stats()
@@ -157,6 +157,7 @@ class Worker:
         enrolment.add_done_callback(lambda _: self._enrolments.pop(message.id, None))
 
     def _embed(self, message: EmbedRequest) -> None:
+        self._threads.join()
         try:
             self._outbox.put(Embedded(message.id, enroll(self.model, message.recording)))
         except Exception as error:

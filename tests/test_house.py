@@ -33,7 +33,7 @@ HOUSE = [
     {"settings"},
     {"choices"},
     {"contracts"},
-    {"errors", "version", "malloc"},
+    {"errors", "version", "malloc", "signals"},
 ]
 WINGS = {
     "gateway": [

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from cosyserve.errors import InputError
+from cosyserve.signals import ENDING
 from cosyserve.triton.keeper import LOOK_SECONDS, TritonKeeper, main
 from cosyserve.triton.process import Ports
 from tests.triton.scripted import OFFLINE, STREAMING, write_repository
@@ -165,7 +166,9 @@ def test_mistakes_are_one_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["keeper", *words])
+    before = [signal.getsignal(number) for number in ENDING]
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
+    assert [signal.getsignal(number) for number in ENDING] == before
     assert complaint in capsys.readouterr().err

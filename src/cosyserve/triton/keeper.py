@@ -19,6 +19,7 @@ from pathlib import Path
 
 from cosyserve.errors import CosyError, InputError
 from cosyserve.settings import Settings
+from cosyserve.signals import ENDING, own_handlers
 from cosyserve.triton.process import READY_SECONDS, Ports, TritonProcess
 
 LOOK_SECONDS = 0.25
@@ -31,7 +32,6 @@ ERRORS, STARTS = 3, 6
 # A server that knows of a process's death ends within seconds, with a message. If the process died
 # too early for that, the server waits for it for ever.
 HUNG_SECONDS = 15.0
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 PORT_OPTIONS = ("--http-port", "--grpc-port", "--metrics-port")
 
 log = logging.getLogger(__name__)
@@ -147,16 +147,17 @@ def keep(repository: Path, ports: Ports, options: Sequence[str] = ()) -> None:
     logging.basicConfig(format="%(message)s")
     seconds = Settings.read().shutdown_seconds
     over = threading.Event()
-    for number in SIGNALS:
-        signal.signal(number, lambda *_: over.set())
-    keeper = TritonKeeper(repository, ports, options, loud=True)
-    try:
-        while not over.wait(LOOK_SECONDS):
-            keeper.check()
-        for number in SIGNALS:
-            signal.signal(number, lambda *_: keeper.server.kill_processes())
-    finally:
-        keeper.stop(seconds)
+    with own_handlers():
+        for number in ENDING:
+            signal.signal(number, lambda *_: over.set())
+        keeper = TritonKeeper(repository, ports, options, loud=True)
+        try:
+            while not over.wait(LOOK_SECONDS):
+                keeper.check()
+            for number in ENDING:
+                signal.signal(number, lambda *_: keeper.server.kill_processes())
+        finally:
+            keeper.stop(seconds)
 
 
 def main() -> None:

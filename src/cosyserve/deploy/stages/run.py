@@ -23,6 +23,7 @@ from typing import Any
 from cosyserve.deploy.stages.stage import Command, ServerCommand, Stage
 from cosyserve.errors import CosyError, InputError
 from cosyserve.settings import Settings
+from cosyserve.signals import ENDING, own_handlers
 from cosyserve.triton.process import answers
 
 READY_SECONDS = 600.0
@@ -185,27 +186,24 @@ def _start(server: ServerCommand, folder: Path) -> Started:
 def _servers() -> Iterator[list[Started]]:
     """Servers that are ended with the block, whatever ends it; a further signal ends them at
     once."""
-    signals = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.getsignal(number) for number in signals]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     servers: list[Started] = []
     seconds = Settings.read().shutdown_seconds + STOP_SECONDS
-    try:
-        yield servers
-    finally:
-        for number in signals:
-            signal.signal(number, lambda *_: _kill(servers))
-        # The first may be an LM, which the others ask until their speech is finished.
-        for ending in (servers[1:], servers[:1]):
-            for started in ending:
-                started.process.terminate()
-            for started in ending:
-                try:
-                    started.process.wait(seconds)
-                except subprocess.TimeoutExpired:
-                    _kill([started])
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)
+    with own_handlers():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        try:
+            yield servers
+        finally:
+            for number in ENDING:
+                signal.signal(number, lambda *_: _kill(servers))
+            # The first may be an LM, which the others ask until their speech is finished.
+            for ending in (servers[1:], servers[:1]):
+                for started in ending:
+                    started.process.terminate()
+                for started in ending:
+                    try:
+                        started.process.wait(seconds)
+                    except subprocess.TimeoutExpired:
+                        _kill([started])
 
 
 def _kill(servers: Sequence[Started]) -> None:
@@ -218,7 +216,7 @@ def _kill(servers: Sequence[Started]) -> None:
 def _stay(servers: Sequence[Started], say: Say) -> None:
     """Until one of them ends, or a signal ends us."""
     over = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ENDING:
         signal.signal(number, lambda *_: over.set())
     say("serving until Ctrl-C")
     while not over.wait(0.5):

@@ -16,6 +16,7 @@ from cosyserve.deploy.triton.repository import check_default_voice, render
 from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import InputError
 from cosyserve.settings import Settings, option_name, variable
+from cosyserve.signals import own_handlers
 from cosyserve.triton.keeper import TritonKeeper
 from cosyserve.triton.process import Ports
 
@@ -106,9 +107,9 @@ def _llm_knobs(settings: Settings) -> dict[str, Any]:
 def triton_here(settings: TritonSettings) -> Iterator[str]:
     """Renders a repository and keeps a server on it, on free ports -> its triton:// address."""
     check_default_voice(settings)
-    # Whoever is killed by SIGTERM leaves the server running: so SIGTERM is an exit, which ends it.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    with tempfile.TemporaryDirectory(prefix="cosyserve-repository-") as folder:
+    with own_handlers(), tempfile.TemporaryDirectory(prefix="cosyserve-repository-") as folder:
+        # Who is killed by SIGTERM leaves the server running: so SIGTERM is an exit, which ends it.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         repository, ports = Path(folder) / "repository", Ports.free()
         model = streaming_model(render(settings, repository))
         # It asks nobody for a key, so nobody else may reach it.
@@ -122,4 +123,3 @@ def triton_here(settings: TritonSettings) -> Iterator[str]:
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             keeper.stop()
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -51,8 +51,8 @@ def test_speech_over_tls(certificate: tuple[str, str]) -> None:
 
 
 async def said(url: str, trusting: ssl.SSLContext) -> list[dict[str, Any]]:
-    """Events of a text. In one thread: those of the client of other tests would use one TLS
-    connection at once, which Python 3.11 does not guard."""
+    """Events of a text. All in one thread: the client of other tests has two, which use a TLS
+    connection at once, and Python 3.11 does not guard it."""
     events = []
     address = url.replace("http", "ws", 1) + STREAM
     async with connect(address, ssl=trusting) as socket, asyncio.timeout(PATIENCE):

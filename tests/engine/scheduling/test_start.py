@@ -67,11 +67,11 @@ def test_no_slots_help_where_flow_and_vocoder_do_not_fit(
         start_scheduler(model)
 
 
-def test_a_models_own_voices_are_learnt_the_default_first(
+def test_prompts_of_a_models_own_voices_are_cached_the_default_first(
     model: Model, voice: Voice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learnt: list[Voice] = []
-    monkeypatch.setattr(Token2Wav, "learn", lambda _, voices: learnt.extend(voices))
+    cached: list[Voice] = []
+    monkeypatch.setattr(Token2Wav, "cache_prompts", lambda _, voices: cached.extend(voices))
     empty = replace(voice, speech_tokens=voice.speech_tokens[:0], mel=voice.mel[:0])
     voices = {
         "another": replace(voice, name="another"),
@@ -81,4 +81,4 @@ def test_a_models_own_voices_are_learnt_the_default_first(
         "preset": empty,
     }
     start_scheduler(model, voices=voices)
-    assert learnt == [voices["default"], voices["another"]]
+    assert cached == [voices["default"], voices["another"]]

@@ -75,20 +75,20 @@ def test_one_thread_is_left_alone(clock: Clock) -> None:
     threads = Threads(1, clock)
     assert look(threads, clock, 1e9) == 1
     torch.set_num_threads(2)  # as somebody else wants it
-    threads.join()
+    threads.adopt()
     assert torch.get_num_threads() == 2
 
 
-def test_another_thread_has_as_many_once_it_joins(clock: Clock) -> None:
+def test_another_thread_has_as_many_once_it_adopts_them(clock: Clock) -> None:
     threads = Threads(3, clock)
     late = 2 * LATE * threads._share
 
-    def joined() -> int:
-        threads.join()
+    def adopted() -> int:
+        threads.adopt()
         return torch.get_num_threads()
 
     with ThreadPoolExecutor(1) as other:
-        assert other.submit(joined).result() == 3
+        assert other.submit(adopted).result() == 3
         assert look(threads, clock, late) == 1
         assert other.submit(torch.get_num_threads).result() == 3  # which are each thread's own
-        assert other.submit(joined).result() == 1
+        assert other.submit(adopted).result() == 1

@@ -70,7 +70,7 @@ def _open(
             file.write(engine)
             report(f"written: {file.path}")
             return opened
-    report(f"{file.path} is made already; --force makes it again")
+    report(f"{file.path} is made already (`cosyserve deploy engine flow --force` makes it again)")
     try:
         return runtime.open(graph, file.read())
     except CheckpointError as error:

@@ -89,7 +89,7 @@ class Token2Wav:
             queue.reserve()
 
     @torch.inference_mode()
-    def learn(self, voices: Iterable[Voice]) -> None:
+    def cache_prompts(self, voices: Iterable[Voice]) -> None:
         """Computes what the first listeners of these voices would wait for, where it is kept."""
         prefixes = self._urgent.prefixes
         for voice in itertools.islice(dict.fromkeys(voices), prefixes.slots if prefixes else 0):

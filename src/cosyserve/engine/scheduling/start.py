@@ -100,7 +100,7 @@ def start_scheduler(
         count = fewer
     with oom_as_error(count):
         for token2wav in token2wavs:
-            token2wav.learn(_fitting(voices, model))
+            token2wav.cache_prompts(_fitting(voices, model))
     return scheduler
 
 

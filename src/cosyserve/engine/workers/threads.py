@@ -46,7 +46,7 @@ class Threads:
         self._good = 0 if self._is_late() and self._is_late() else self._good + 1  # once is chance
         self._set(self.most if self._good >= TRUSTED else 1)
 
-    def join(self) -> None:
+    def adopt(self) -> None:
         """In another thread before it computes: it has as many."""
         if self.most > 1:
             torch.set_num_threads(self.count)

@@ -93,7 +93,7 @@ class Worker:
             lm.start(self._loop.wake)
             sampling = llm.sampling.per_request()
             self._info = replace(self._info, takes_pieces=False, sampling=sampling)
-        self._intake = Intake(self._loop, tokenizer, NumberProcess(), self._threads.join)
+        self._intake = Intake(self._loop, tokenizer, NumberProcess(), self._threads.adopt)
         self._gpus = [device for device in model.devices if device.type == "cuda"]
         self._resting, self._reported_at = True, 0.0
         self._reported = self._scheduler.stats()
@@ -157,7 +157,7 @@ class Worker:
         enrolment.add_done_callback(lambda _: self._enrolments.pop(message.id, None))
 
     def _embed(self, message: EmbedRequest) -> None:
-        self._threads.join()
+        self._threads.adopt()
         try:
             self._outbox.put(Embedded(message.id, enroll(self.model, message.recording)))
         except Exception as error:

@@ -17,7 +17,7 @@ from cosyserve.triton.models.instance.async_model import Outputs, Request
 from cosyserve.triton.models.instance.errors import triton_error
 from cosyserve.triton.models.instance.leaving import LeavesAtOnce
 from cosyserve.triton.models.instance.loading import load_parts, with_flow_backend
-from cosyserve.triton.models.instance.parameters import Parameters
+from cosyserve.triton.models.instance.parameters import ModelParameters
 from cosyserve.triton.vocabulary import vocabulary_of
 from cosyserve.voices.enroll import check_recording, speaker_features
 
@@ -29,7 +29,7 @@ class EncoderModel(LeavesAtOnce):
 
     def initialize(self, args: dict[str, str]) -> None:
         config = json.loads(args["model_config"])
-        self.encode = self.encoder(self.load(Parameters.of(config)))
+        self.encode = self.encoder(self.load(ModelParameters.of(config)))
 
     def load(self, settings: dict[str, str]) -> Model:
         return load_parts(settings, self.part)

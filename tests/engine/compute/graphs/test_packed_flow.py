@@ -214,7 +214,7 @@ def test_a_prompt_that_was_heard_before_is_not_computed_again(
     assert near(whole[0], flow.whole(prompts[:1], ids[:1])[0])
 
 
-def test_a_voice_is_learnt_before_anybody_asks_for_it(
+def test_a_prompt_is_cached_before_anybody_asks_for_it(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packed_flow, "SIZES", (32,))
@@ -239,8 +239,8 @@ def test_a_voice_is_learnt_before_anybody_asks_for_it(
 
     voices = [voice_of(count) for count in (14, 8)]
     nobody = replace(voices[0], mel=np.full_like(voices[0].mel, 3e38))
-    token2wav.learn([nobody])  # which is told who asks for it
-    token2wav.learn([voices[0], *voices])  # there is a slot for one
+    token2wav.cache_prompts([nobody])  # which is told who asks for it
+    token2wav.cache_prompts([voices[0], *voices])  # there is a slot for one
 
     def known(voice: Voice) -> int | None:
         begun = token2wav.begin(voice, with_prompt=True, seed=1, speed=1.0)

@@ -28,7 +28,7 @@ from cosyserve.errors import InputError, OverloadError
 from cosyserve.triton.models.instance.errors import triton_error
 from cosyserve.triton.models.instance.leaving import LeavesAtOnce
 from cosyserve.triton.models.instance.metrics import ModelMetrics
-from cosyserve.triton.models.instance.parameters import Parameters
+from cosyserve.triton.models.instance.parameters import ModelParameters
 
 Array = npt.NDArray[Any]
 Outputs = dict[str, Array]
@@ -53,7 +53,7 @@ class AsyncTritonModel(LeavesAtOnce):
         self.name: str = config["name"]
         self.folder = Path(args["model_repository"], args["model_version"])
         self.decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled"))
-        self.settings = Parameters.of(config)
+        self.settings = ModelParameters.of(config)
         self._limit = int(self.settings["max_requests"])
         self._tasks: dict[asyncio.Task[None], tuple[Sender, str]] = {}
         self._cancelled: deque[str] = deque(maxlen=CANCELLED_SESSIONS)

@@ -8,9 +8,9 @@ from typing import Any
 from cosyserve.errors import InputError
 
 
-class Parameters(dict[str, str]):
+class ModelParameters(dict[str, str]):
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Parameters:
+    def of(cls, config: Mapping[str, Any]) -> ModelParameters:
         """`config`: the model's configuration, as Triton hands it over."""
         return cls({key: value["string_value"] for key, value in config["parameters"].items()})
 

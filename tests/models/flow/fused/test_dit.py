@@ -32,13 +32,13 @@ def _exact_reference() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("known", [0, 3])  # a lone call, large
+@pytest.mark.parametrize("known", [0, 2])  # a lone call, large
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)])
 @torch.inference_mode()
 def test_an_estimate_is_that_of_the_plain_module(
     dtype: torch.dtype, tolerance: float, known: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number, name in enumerate(("LONE_ROWS", "MEDIUM_ROWS", "LARGE_ROWS", "HUGE_ROWS")):
+    for number, name in enumerate(("LONE_ROWS", "LARGE_ROWS", "HUGE_ROWS")):
         monkeypatch.setattr(linear, name, 0 if number < known else 1 << 20)
     torch.manual_seed(0)
     dit = DiT(CONFIG, MEL).eval().to(DEVICE, dtype)

@@ -98,7 +98,7 @@ def _exact_reference() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("given", "streaming", "last", "medium", "large"),
+    ("given", "streaming", "last", "small", "large"),
     [
         ((40, 17), True, True, 1 << 20, 1 << 20),
         ((70,), False, False, 0, 1 << 20),
@@ -111,14 +111,13 @@ def test_frames_are_those_of_the_plain_module(
     given: tuple[int, ...],
     streaming: bool,
     last: bool,
-    medium: int,
+    small: int,
     large: int,
     choice: KernelChoice,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kernels, "_chosen", choice)
-    monkeypatch.setattr(flow_linear, "LONE_ROWS", medium)
-    monkeypatch.setattr(flow_linear, "MEDIUM_ROWS", medium)
+    monkeypatch.setattr(flow_linear, "LONE_ROWS", small)
     monkeypatch.setattr(flow_linear, "LARGE_ROWS", large)
     plain = made(SMALL)
     tokens = [torch.randn(n, SMALL.size, device=DEVICE) for n in given]

@@ -39,7 +39,7 @@ def _exact_reference() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("known", [0, 1, 2, 3])  # a lone call, small, medium, large
+@pytest.mark.parametrize("known", [0, 1, 2])  # a lone call, small, large
 @pytest.mark.parametrize(
     ("dtype", "tolerance", "chunk"), [(torch.float32, 1e-4, 20), (torch.bfloat16, 2e-2, 1 << 20)]
 )
@@ -51,7 +51,7 @@ def test_an_estimate_is_that_of_the_plain_module(
     known: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for number, name in enumerate(("LONE_ROWS", "MEDIUM_ROWS", "LARGE_ROWS", "HUGE_ROWS")):
+    for number, name in enumerate(("LONE_ROWS", "LARGE_ROWS", "HUGE_ROWS")):
         monkeypatch.setattr(linear, name, 0 if number < known else 1 << 20)
     torch.manual_seed(0)
     dit = RotaryDiT(CONFIG, MEL).eval().to(DEVICE, dtype)

@@ -41,7 +41,7 @@ def _exact_reference() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("known", [0, 1, 2, 3, 4])  # a lone call, small, medium, large, huge
+@pytest.mark.parametrize("known", [0, 1, 2, 3])  # a lone call, small, large, huge
 @pytest.mark.parametrize(
     ("dtype", "tolerance", "chunk", "choice"),
     [
@@ -60,7 +60,7 @@ def test_an_estimate_is_that_of_the_plain_module(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kernels, "_chosen", choice)
-    for number, name in enumerate(("LONE_ROWS", "MEDIUM_ROWS", "LARGE_ROWS", "HUGE_ROWS")):
+    for number, name in enumerate(("LONE_ROWS", "LARGE_ROWS", "HUGE_ROWS")):
         monkeypatch.setattr(linear, name, 0 if number < known else 1 << 20)
     torch.manual_seed(0)
     unet = UNet(UNetConfig("unet", 32, 2, 16, 1, 1), MEL).eval().to(DEVICE, dtype)

@@ -17,8 +17,8 @@ from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.tiles import load_tile, load_vector, times
 
 TILES: dict[Budget, Tiles] = {
-    Budget.HOPPER: (Tile(16, 64, 4, 3), Tile(64, 32, 4, 3), Tile(64, 128, 4, 4)),
-    Budget.SMALL: (Tile(16, 64, 4, 3), Tile(64, 32, 4, 3), Tile(64, 64, 4, 4)),
+    Budget.HOPPER: (Tile(16, 64, 4, 3), Tile(64, 128, 4, 4), Tile(128, 256, 8, 3)),
+    Budget.SMALL: (Tile(16, 64, 4, 3), Tile(64, 64, 4, 4)),
 }
 LONE = {Budget.HOPPER: Tile(16, 64, 8, 3)}
 DEPTH, LARGE_DEPTH = {Budget.HOPPER: 256, Budget.SMALL: 128}, 64  # channels per turn of the loop

@@ -16,7 +16,7 @@ from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.tiles import load_tile, load_vector, times
 
-TILES = Tile(32, 0, 4, 4), Tile(64, 0, 4, 4), Tile(128, 0, 4, 3)  # a program has whole groups
+TILES = Tile(32, 0, 4, 4), Tile(128, 0, 4, 3)  # a program has whole groups
 
 
 @triton.jit(do_not_specialize=["length"])

@@ -33,32 +33,21 @@ class Tile(NamedTuple):
         return int(triton.cdiv(rows, self.rows) * triton.cdiv(columns, self.columns))
 
 
-Tiles = tuple[Tile, ...]  # for small, medium, large and huge numbers of rows
+Tiles = tuple[Tile, ...]  # for small, large and huge numbers of rows
 
-# Rows from which on a call is medium, large and huge, as measured on an H200.
-MEDIUM_ROWS, LARGE_ROWS, HUGE_ROWS = 640, 2048, 8449
+LARGE_ROWS, HUGE_ROWS = 640, 8449  # from which on a call is, as measured on an H200
 LONE_ROWS = 128  # of a first chunk that is computed alone, with and without conditions
 LINEAR_ADD: dict[Budget, Tiles] = {
-    Budget.HOPPER: (
-        Tile(16, 128, 8, 1),
-        Tile(64, 32, 8, 1),
-        Tile(64, 128, 4, 4),
-        Tile(128, 256, 8, 3),
-    ),
-    Budget.SMALL: (
-        Tile(16, 32, 4, 1),
-        Tile(32, 32, 8, 1),
-        Tile(64, 64, 4, 4),
-        Tile(128, 128, 8, 3),
-    ),
+    Budget.HOPPER: (Tile(16, 128, 8, 1), Tile(64, 128, 4, 4), Tile(128, 256, 8, 3)),
+    Budget.SMALL: (Tile(16, 32, 4, 1), Tile(64, 64, 4, 4), Tile(128, 128, 8, 3)),
 }
 HELD = {Budget.HOPPER: 1024, Budget.SMALL: 256}  # terms of a sum at once, below LARGE_ROWS
 LONE = {Budget.HOPPER: Tile(16, 64, 8, 1)}  # of sums with more than half as many: registers are few
 # Of large calls, where all programs of such tiles run at once: three on a processor.
 LOW_LARGE = {Budget.HOPPER: Tile(64, 64, 4, 4)}
 LONG_SUMS: dict[Budget, Tiles] = {  # of more terms than HELD
-    Budget.HOPPER: (Tile(16, 32, 4, 4), Tile(64, 64, 4, 4), *LINEAR_ADD[Budget.HOPPER][2:]),
-    Budget.SMALL: (Tile(16, 32, 4, 4), Tile(64, 64, 4, 3), *LINEAR_ADD[Budget.SMALL][2:]),
+    Budget.HOPPER: (Tile(16, 32, 4, 4), *LINEAR_ADD[Budget.HOPPER][1:]),
+    Budget.SMALL: (Tile(16, 32, 4, 4), *LINEAR_ADD[Budget.SMALL][1:]),
 }
 NORM_MISH = Tile(4, 0, 4, 1)
 DEPTH = 64  # terms of a sum per turn of the loop, from LARGE_ROWS on
@@ -81,7 +70,7 @@ def tile_for(rows: int, tiles: Tiles, lone: Tile | None = None) -> Tile:
     """`lone`: where lone rows have a tile of their own."""
     if lone and is_lone(rows):
         return lone
-    size = sum(rows >= first for first in (MEDIUM_ROWS, LARGE_ROWS, HUGE_ROWS))
+    size = sum(rows >= first for first in (LARGE_ROWS, HUGE_ROWS))
     return tiles[min(size, len(tiles) - 1)]
 
 

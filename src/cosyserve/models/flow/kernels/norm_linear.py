@@ -28,16 +28,16 @@ from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.tiles import load_tile, load_vector, mean_rstd, times
 
 TILES: dict[Budget, Tiles] = {
-    Budget.HOPPER: (Tile(32, 128, 4, 2), Tile(64, 128, 8, 2), Tile(128, 64, 8, 3)),
-    Budget.SMALL: (Tile(32, 64, 4, 2), Tile(64, 64, 4, 2), Tile(64, 32, 4, 2)),
+    Budget.HOPPER: (Tile(32, 128, 4, 2), Tile(128, 64, 8, 3)),
+    Budget.SMALL: (Tile(32, 64, 4, 2), Tile(64, 32, 4, 2)),
 }
 LONE = {Budget.HOPPER: Tile(16, 256, 8, 2)}
 # Where all programs of such tiles run at once, they are quicker than larger ones.
 LOW = {Budget.HOPPER: Tile(16, 128, 4, 2)}
 WIDE = 256  # columns of x above which WIDE_TILES are used: whole rows must fit
 WIDE_TILES: dict[Budget, Tiles] = {
-    Budget.HOPPER: (Tile(64, 64, 8, 1), Tile(64, 128, 8, 1), Tile(64, 64, 8, 2)),
-    Budget.SMALL: (Tile(32, 32, 8, 1), Tile(32, 64, 8, 1), Tile(32, 32, 4, 2)),
+    Budget.HOPPER: (Tile(64, 64, 8, 1), Tile(64, 64, 8, 2)),
+    Budget.SMALL: (Tile(32, 32, 8, 1), Tile(32, 32, 4, 2)),
 }
 NORMALIZE_ROWS = 8  # of a program that only normalizes
 SHARED = {Budget.HOPPER: 116_000, Budget.SMALL: 51_000}  # numbers in 16 bits that a processor holds

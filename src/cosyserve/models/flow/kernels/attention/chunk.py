@@ -12,13 +12,13 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from cosyserve.models.flow.kernels.linear import Tile, tile_for
+from cosyserve.models.flow.kernels.linear import Tile
 from cosyserve.models.flow.packing import Sight
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
 from cosyserve.models.kernels.softmax import add_values, weigh_base2
 
-TILES = Tile(32, 128, 4, 2), Tile(64, 128, 4, 2)  # queries, keys
+TILE = Tile(32, 128, 4, 2)  # queries, keys
 
 
 @triton.jit
@@ -148,7 +148,7 @@ def chunk_attention(qkv: Tensor, sight: Sight, heads: int, *, ieee: bool) -> Ten
     length, columns = qkv.shape
     width = columns // (3 * heads)
     out = torch.empty(length, heads * width, device=qkv.device, dtype=qkv.dtype)
-    bq, bk, warps, stages = tile_for(length, TILES)
+    bq, bk, warps, stages = TILE
     launch(
         _attend,
         (triton.cdiv(length, bq), heads),

@@ -15,17 +15,14 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.flow.kernels.attention.chunk import scores, turn
-from cosyserve.models.flow.kernels.linear import Tile, Tiles, tile_for
+from cosyserve.models.flow.kernels.linear import Tile, is_lone
 from cosyserve.models.flow.kernels.past import past_arguments
 from cosyserve.models.flow.packing import LayerPast, Sight
 from cosyserve.models.kernels import Budget, budget, pdl
 from cosyserve.models.kernels.launch import behind_loads, launch
 from cosyserve.models.kernels.softmax import add_values
 
-TILES: dict[Budget, Tiles] = {  # queries, keys
-    Budget.HOPPER: (Tile(32, 256, 8, 2), Tile(32, 128, 4, 2)),
-    Budget.SMALL: (Tile(32, 64, 4, 2),),
-}
+TILES = {Budget.HOPPER: Tile(32, 256, 8, 2), Budget.SMALL: Tile(32, 64, 4, 2)}  # queries, keys
 LONE = {Budget.HOPPER: Tile(16, 64, 4, 1)}
 HELD = 256  # keys of a line that a program of a lone tile has at once: a multiple of its own
 
@@ -169,8 +166,8 @@ def prefix_attention(
     width = columns // (3 * heads)
     out = torch.empty(length, heads * width, device=qkv.device, dtype=qkv.dtype)
     cut = budget(qkv.device)
-    lone = LONE.get(cut)
-    bq, bk, warps, stages = tile = tile_for(length, TILES[cut], lone)
+    lone = LONE.get(cut) if is_lone(length) else None
+    bq, bk, warps, stages = lone or TILES[cut]
     launch(
         _attend,
         (triton.cdiv(length, bq), heads),
@@ -188,7 +185,7 @@ def prefix_attention(
         bq=bq,
         bk=bk,
         bd=max(16, triton.next_power_of_2(width)),
-        bh=HELD if tile is lone else 0,
+        bh=HELD if lone else 0,
         pdl=pdl(qkv),
         num_warps=warps,
         num_stages=stages,

@@ -1,13 +1,14 @@
 """The U-Net estimator in few launches, for a GPU. `UNet` is its reference.
 
 Frames are lines of channels throughout, all rows one behind another, so that a transformer block is
-five kernels and a ResNet block four; what depends on the time alone is computed once for all Euler
-steps.
+five kernels (with many rows, seven) and a ResNet block four; what depends on the time alone is
+computed once for all Euler steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -18,8 +19,12 @@ from cosyserve.models.flow.fused.weights import Conv, bias, conv, linear, norm
 from cosyserve.models.flow.kernels import euler
 from cosyserve.models.flow.kernels.attention import row as row_attention
 from cosyserve.models.flow.kernels.attention.packed import attention
-from cosyserve.models.flow.kernels.linear import linear_add, norm_mish
-from cosyserve.models.flow.kernels.norm_linear import fold_norm, layer_norm_linear
+from cosyserve.models.flow.kernels.linear import is_large, linear_add, norm_mish
+from cosyserve.models.flow.kernels.norm_linear import (
+    fold_norm,
+    large_norm_linear,
+    layer_norm_linear,
+)
 from cosyserve.models.flow.packing import LayerPast, RowSpans, Sight
 from cosyserve.models.flow.unet import ResNet, TransformerBlock, UNet, UNetStage, time_sinusoid
 
@@ -86,7 +91,14 @@ class _Stage:
         self._enter = _entering(resnet)
         self._again = conv(resnet.block2.block["0"])
         self._norms = [norm(block.block["2"]) for block in (resnet.block1, resnet.block2)]
-        self._blocks = [_Block(block) for block in blocks if isinstance(block, TransformerBlock)]
+        transformers = [block for block in blocks if isinstance(block, TransformerBlock)]
+        biases = [bias(layer).float() for block in transformers for layer in _adding(block)]
+        total = sum(biases, torch.zeros_like(self._time[0], dtype=torch.float32))
+        self._biases = total.repeat(len(time), 1)
+        early = list(accumulate(biases, torch.sub, initial=total))
+        self._blocks = [
+            _Block(block, early[2 * n], early[2 * n + 1]) for n, block in enumerate(transformers)
+        ]
         self._conv = conv(stage[2]) if len(stage) > 2 else None
 
     def pasts(self, frames: int) -> list[tuple[int, int]]:
@@ -100,6 +112,11 @@ class _Stage:
         h, direct = self._enter(x, call.spans, call.ieee, next(call.pasts)).chunk(2, dim=1)
         y = norm_mish(h, first, self._time, call.step)
         h = self._again(y, call.spans, call.ieee, next(call.pasts))
+        if is_large(len(h)):
+            y = norm_mish(h, second, self._biases, call.step, direct)
+            for block in self._blocks:
+                block.add_to(y, call)
+            return y
         y = norm_mish(h, second, None, call.step, direct)
         for block in self._blocks:
             y = block(y, call)
@@ -111,17 +128,25 @@ class _Stage:
 
 
 class _Block:
-    """A transformer block; query, key and value are one product."""
+    """A transformer block; query, key and value are one product.
 
-    def __init__(self, block: TransformerBlock) -> None:
+    With many rows the library adds products to the residual where it is, but no biases beside them:
+    those of all blocks of a stage are in it from the beginning, and norms leave out those that are
+    early.
+    """
+
+    def __init__(self, block: TransformerBlock, early: Tensor, early_between: Tensor) -> None:
+        """Biases [C] that the residual has too early where the block begins, and between its
+        parts."""
         attention, forward = block.attn1, block.ff.net
         self._heads = attention.heads
         parts = (attention.to_q.weight, attention.to_k.weight, attention.to_v.weight)
         self._qkv = fold_norm(norm(block.norm1), torch.cat(parts), None)
         self.keys_values = 2 * len(attention.to_k.weight)  # numbers of a frame
-        self._out = linear(attention.to_out[0])
+        out, narrow = _adding(block)
+        self._out, self._narrow = linear(out), linear(narrow)
         self._widen = fold_norm(norm(block.norm3), *linear(forward["0"].proj))
-        self._narrow = linear(forward["2"])
+        self._early, self._early_between = early, early_between
 
     def __call__(self, x: Tensor, call: _Call) -> Tensor:
         """x [T, C]."""
@@ -131,6 +156,20 @@ class _Block:
         x = linear_add(y, *self._out, x, ieee=ieee)
         y = layer_norm_linear(x, self._widen, act="gelu", ieee=ieee)
         return linear_add(y, *self._narrow, x, ieee=ieee)
+
+    def add_to(self, x: Tensor, call: _Call) -> None:
+        """The same of many rows, in place, with biases that come early."""
+        ieee = call.ieee
+        qkv = large_norm_linear(x, self._early, self._qkv, act="none", ieee=ieee)
+        y = attention(qkv, call.sight, self._heads, next(call.pasts), ieee=ieee)
+        x.addmm_(y, self._out[0].T)
+        y = large_norm_linear(x, self._early_between, self._widen, act="gelu", ieee=ieee)
+        x.addmm_(y, self._narrow[0].T)
+
+
+def _adding(block: TransformerBlock) -> tuple[nn.Module, nn.Module]:
+    """The layers that add to the residual."""
+    return block.attn1.to_out[0], block.ff.net["2"]
 
 
 def _entering(resnet: ResNet) -> Conv:

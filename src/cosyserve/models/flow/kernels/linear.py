@@ -232,8 +232,8 @@ def _norm_mish(
 def norm_mish(
     x: Tensor, norm: Norm, table: Tensor | None, step: Tensor, added: Tensor | None = None
 ) -> Tensor:
-    """LayerNorm and Mish of x [R, K], and then line `step` [1] of the table [S, K] or `added`
-    [R, K]. Rows of x and `added` may be parts of longer ones."""
+    """LayerNorm and Mish of x [R, K], and then line `step` [1] of the table [S, K] and `added`
+    [R, K], where there are such. Rows of x and `added` may be parts of longer ones."""
     rows, size = x.shape
     out = torch.empty(rows, size, device=x.device, dtype=x.dtype)
     bm, _, warps, stages = NORM_MISH

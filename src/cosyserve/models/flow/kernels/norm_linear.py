@@ -156,11 +156,8 @@ def layer_norm_linear(x: Tensor, layer: FoldedLinear, *, act: Act, ieee: bool) -
     """LayerNorm, a linear layer and perhaps an activation: x [R, K] -> [R, N]. A program holds
     whole rows, so K should be small: 512 at most."""
     rows, size = x.shape
-    if is_large(rows) and act != "silu":  # the library's product gains more than a launch costs
-        y, weights = _normalized(x, layer.eps), (layer.weight, layer.rounded_bias)
-        if act == "none":
-            return F.linear(y, *weights)
-        return F.gelu(F.linear(y, *weights)) if ieee else gelu_linear(y, *weights)
+    if is_large(rows) and act != "silu":
+        return large_norm_linear(x, None, layer, act=act, ieee=ieee)
     outputs = len(layer.weight)
     out = torch.empty(rows, outputs, device=x.device, dtype=x.dtype)
     cut = budget(x.device)
@@ -197,35 +194,67 @@ def layer_norm_linear(x: Tensor, layer: FoldedLinear, *, act: Act, ieee: bool) -
     return out
 
 
+def large_norm_linear(
+    x: Tensor,
+    early: Tensor | None,
+    layer: FoldedLinear,
+    *,
+    act: Literal["none", "gelu"],
+    ieee: bool,
+) -> Tensor:
+    """As `layer_norm_linear`, of x - early [K]. The product is the library's: with so many rows it
+    gains more than a launch costs."""
+    y, weights = _normalized(x, early, layer.eps), (layer.weight, layer.rounded_bias)
+    if act == "none":
+        return F.linear(y, *weights)
+    return F.gelu(F.linear(y, *weights)) if ieee else gelu_linear(y, *weights)
+
+
 @triton.jit(do_not_specialize=["rows"])
 def _normalize(
-    x, out, rows, eps, size: tl.constexpr, bm: tl.constexpr, bk: tl.constexpr, pdl: tl.constexpr
+    x,
+    early,
+    out,
+    rows,
+    eps,
+    size: tl.constexpr,
+    subtracts: tl.constexpr,
+    bm: tl.constexpr,
+    bk: tl.constexpr,
+    pdl: tl.constexpr,
 ):
     m = tl.program_id(0) * bm + tl.arange(0, bm)
     k = tl.arange(0, bk)
     if pdl:
         gdc_launch_dependents()
+    if subtracts:
+        less = load_vector(early, k, size)
+    if pdl:
         gdc_wait()
     x_tile = load_tile(x, m, k, rows, size, size).to(tl.float32)
     wide = (k < size)[None, :]
+    if subtracts:
+        x_tile -= less
     mean, scaling = mean_rstd(x_tile, size, eps, wide)
     at = out + m[:, None] * size + k[None, :]
     y = ((x_tile - mean) * scaling).to(out.dtype.element_ty)
     tl.store(at, y, mask=(m < rows)[:, None] & wide)
 
 
-def _normalized(x: Tensor, eps: float) -> Tensor:
-    """LayerNorm of x [R, K] without weights."""
+def _normalized(x: Tensor, early: Tensor | None, eps: float) -> Tensor:
+    """LayerNorm of x [R, K] - early [K], without weights."""
     rows, size = x.shape
     out = torch.empty_like(x)
     launch(
         _normalize,
         (triton.cdiv(rows, NORMALIZE_ROWS),),
         x=x,
+        early=x if early is None else early,
         out=out,
         rows=rows,
         eps=eps,
         size=size,
+        subtracts=early is not None,
         bm=NORMALIZE_ROWS,
         bk=max(16, triton.next_power_of_2(size)),
         pdl=pdl(x),

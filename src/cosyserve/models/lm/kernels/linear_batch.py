@@ -45,7 +45,7 @@ class BatchTile(NamedTuple):
 # the next launch, which begin early, would crowd on processors that this one leaves free. With
 # small tiles none begins early, and two programs share a processor where they can.
 PLAIN = {
-    Budget.HOPPER: (BatchTile(64, 32, 128, 4, 5), BatchTile(128, 32, 128, 8, 4)),
+    Budget.HOPPER: (BatchTile(64, 32, 128, 4, 6), BatchTile(128, 32, 128, 8, 4)),
     Budget.SMALL: (BatchTile(64, 32, 64, 4, 4),),
 }
 GATED = {

@@ -22,7 +22,8 @@ def lengths(frames: list[int]) -> list[list[int]]:
 
 
 def test_full_shapes_are_filled() -> None:
-    assert lengths([500] * 12) == [[500] * 4] * 3  # 8 of them are too many frames for one shape
+    assert lengths([550] * 12) == [[550] * 4] * 3  # 8 of them are too many frames for one shape
+    assert sorted(lengths([500] * 12)) == [[500] * 4, [500] * 8]
     assert sorted(lengths([100] * 9)) == [[100], [100] * 8]
 
 

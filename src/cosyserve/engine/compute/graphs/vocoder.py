@@ -25,7 +25,10 @@ from cosyserve.models.vocoder.stream import (
 )
 
 # Frames of a window: left context and held frames, then those of a hop.
-SIZES = (32, 48, 64, 80, 104, 128, 160, 192, 232, 280, 352, 432, 560, 720, 944, 1232, 1600, 2048)
+SIZES = (
+    *(32, 48, 64, 80, 104, 128, 160, 192, 232, 280, 312, 352, 392, 432, 504, 560, 640, 720, 824),
+    *(944, 1232, 1600, 2048),
+)
 
 # What a call costs, in frames: as many as its shape has, but no less than SMALL, and CALL more.
 SMALL, CALL = 512, 80

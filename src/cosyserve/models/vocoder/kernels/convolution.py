@@ -8,7 +8,7 @@ written, with zeros behind a sequence's end: no activation is computed twice.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import triton
 import triton.language as tl
@@ -17,20 +17,29 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from cosyserve.models.kernels import pdl
 from cosyserve.models.kernels.launch import launch
-from cosyserve.models.vocoder.kernels.sine import half_turns, sine_of_small
+from cosyserve.models.vocoder.kernels.sine import square_of_sine
 
-Tile = tuple[int, int, int, int, int]  # rows, columns and depth of products; warps, stages
-LARGE: Tile = (128, 64, 64, 8, 3)
-SMALL: Tile = (64, 64, 64, 4, 4)
+
+class Tile(NamedTuple):
+    """Rows, columns and depth of the products of a program, its warps and stages."""
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int
+    stages: int
+
+
+WIDE, NARROW = Tile(64, 128, 64, 4, 4), Tile(128, 64, 64, 8, 3)
+SMALL = Tile(64, 64, 64, 4, 4)
 LARGE_PROGRAMS = 264  # from so many programs on, tiles are large
 
 
 @triton.jit
 def snake(x, alpha):
-    """x + sin²(αx) / α; sin² has the period π."""
-    _, r = half_turns(alpha * x)
-    sine = sine_of_small(r)
-    return x + sine * sine / (alpha + 1e-9)
+    """x + sin²(αx) / α, of columns with an α [1, N] each."""
+    # A quotient for a column, not for each number of it.
+    return x + square_of_sine(x, alpha * 0.3183098861837907) * (1.0 / (alpha + 1e-9))
 
 
 @triton.jit
@@ -191,9 +200,7 @@ def convolve(
     _, batch, rows, _ = written.shape
     size, line = x.shape[3], batch * rows
     length = rows // taps.phases
-    bm, bn, bk, warps, stages = LARGE
-    if triton.cdiv(length, bm) * triton.cdiv(outputs, bn) * batch * groups < LARGE_PROGRAMS:
-        bm, bn, bk, warps, stages = SMALL
+    bm, bn, bk, warps, stages = _tile(length, outputs, batch * groups)
     bn = min(bn, max(16, triton.next_power_of_2(outputs)))
     bk = min(bk, max(16, triton.next_power_of_2(size)))
     terms = 0 if residual is None else len(residual)
@@ -238,3 +245,12 @@ def convolve(
         num_stages=stages,
         launch_pdl=pdl(x),
     )
+
+
+def _tile(length: int, outputs: int, sequences: int) -> Tile:
+    """The first of which there are enough."""
+    for tile in (WIDE, NARROW) if outputs >= WIDE.columns else (NARROW,):
+        programs = triton.cdiv(length, tile.rows) * triton.cdiv(outputs, tile.columns) * sequences
+        if programs >= LARGE_PROGRAMS:
+            return tile
+    return SMALL

@@ -16,6 +16,20 @@ def half_turns(x):
 
 
 @triton.jit
+def square_of_sine(x, scale):
+    """sin²(π scale x), which repeats itself with every 1 of scale x."""
+    turn = x * scale + 12582912.0 - 12582912.0
+    r = x * scale - turn
+    # As in `half_turns`; |r| is no more than 1/2.
+    u = tl.minimum(r * r, 0.25, propagate_nan=tl.PropagateNan.ALL)
+    y = -3.2713890 * u + 12.989536
+    y = y * u - 30.085607
+    y = y * u + 42.725338
+    y = y * u - 32.469578
+    return (y * u + 9.8696032) * u
+
+
+@triton.jit
 def sine_of_small(r):
     """sin(r) for |r| <= π/2."""
     u = r * r

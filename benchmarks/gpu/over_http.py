@@ -27,7 +27,7 @@ def first_audio_http_ms(bench: Bench) -> dict[str, float]:
     import uvicorn
 
     from cosyserve.checkpoints.model import Model
-    from cosyserve.engine.compute.profile import LATENCY, Profile
+    from cosyserve.engine.compute.profile import LATENCY
     from cosyserve.engine.in_process import LocalEngine
     from cosyserve.gateway.app import create_app
     from cosyserve.gateway.limits import Limits
@@ -46,7 +46,7 @@ def first_audio_http_ms(bench: Bench) -> dict[str, float]:
         (),
     )
     # For one stream at a time: fewer shapes to warm up.
-    engine = LocalEngine(model, profile=Profile(bench.few(8, 2), (1,), LATENCY.hop))
+    engine = LocalEngine(model, profile=replace(LATENCY, slots=bench.few(8, 2), rows=(1,)))
     voice = replace(bench.voice, prompt_text="It was a fine day.")
     engine.model = replace(engine.model, voices={"default": voice})
     with (

@@ -66,7 +66,9 @@ class Crowd:
         profile, slots = THROUGHPUT, bench.few(THROUGHPUT.slots, 4)
         begun = time.perf_counter()
         runner = LMRunner(bench.lm, slots, 1024)
-        self.token2wav = token2wav = Token2Wav(bench.flow, bench.vocoder, profile.rows, profile.hop)
+        self.token2wav = token2wav = Token2Wav(
+            bench.flow, bench.vocoder, profile.rows, profile.hop, profile.whole_batches
+        )
         config = bench.lm.config
 
         def plan(request: SpeechRequest, read: Reader, device: int) -> list[Utterance]:

@@ -73,8 +73,10 @@ class Hummed:
     found: list[tuple[Floats, Humming]]
     ready: bool = True
     launched: bool = False
+    polls: int = 0
 
     def poll(self) -> bool:
+        self.polls += 1
         return self.ready
 
     def get(self) -> list[tuple[Floats, Humming]]:
@@ -84,6 +86,7 @@ class Hummed:
 @dataclass
 class HummingToken2Wav:
     in_background = True
+    whole_batches = 1
     calls: list[list[str]] = field(default_factory=list)  # who was voiced together
     broken: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)

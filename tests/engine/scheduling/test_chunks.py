@@ -73,11 +73,13 @@ def test_who_runs_dry_goes_first_and_a_whole_text_does_not_wait_for_ever(
     while not whole.take.ready:
         scheduler._admit()
         scheduler._advance_lm()
-    assert scheduler._chunks.choose(scheduler._ready()) == [whole]
+    assert scheduler._chunks.choose(scheduler._ready(), streaming=True) == [whole]
     clock.pass_by(waited)
     while not stream.take.ready:
         scheduler._advance_lm()
-    assert scheduler._chunks.choose(scheduler._ready()) == [(stream, whole)[next_one]]
+    assert scheduler._chunks.choose(scheduler._ready(), streaming=True) == [
+        (stream, whole)[next_one]
+    ]
 
 
 def test_a_later_chunk_takes_all_tokens_when_its_listener_needs_it() -> None:
@@ -177,6 +179,55 @@ def test_another_call_is_queued_when_the_device_has_all_of_the_first() -> None:
         scheduler.step()
     assert scheduler.stats().token2wav_seconds == 3.0, "each second is counted once"
     scheduler.check_idle()
+
+
+def test_batches_of_whole_texts_share_the_device_while_nobody_streams() -> None:
+    scheduler, token2wav, _ = slow()
+    token2wav.rows, token2wav.whole_batches = 1, 2
+    heard: list[Heard] = [[] for _ in range(4)]
+    for number, found in enumerate(heard):
+        scheduler.open(request(f"{number}", 5, stream=False), found.append)
+    for _ in range(12):
+        scheduler.step()
+    assert token2wav.calls == [["0"], ["1"]], "two, and no third while the device has neither"
+    token2wav.queued[False][0].launched = True
+    scheduler.step()
+    assert token2wav.calls == [["0"], ["1"], ["2"]]
+    token2wav.queued[False][1].launched = True
+    scheduler.step()
+    assert len(token2wav.calls) == 3, "one is queued behind the two"
+    for _ in range(3):
+        token2wav.finish(False)
+        scheduler.step()
+    while False in token2wav.queued:
+        token2wav.finish(False)
+        scheduler.step()
+    assert [len(found) for found in heard] == [1] * 4
+    scheduler.check_idle()
+
+
+def test_somebody_who_streams_shares_the_device_with_one_batch_of_whole_texts() -> None:
+    scheduler, token2wav, _ = slow()
+    token2wav.rows, token2wav.whole_batches = 1, 2
+    scheduler.open(request("stream", 200), lambda _: None)
+    for number in range(2):
+        scheduler.open(request(f"{number}", 5, stream=False), lambda _: None)
+    for _ in range(12):
+        scheduler.step()
+    assert token2wav.calls == [["0"]]
+
+
+def test_a_batch_of_whole_texts_goes_on_behind_one_that_waits() -> None:
+    """Whoever is launched step by step must be asked to go on."""
+    scheduler, token2wav, _ = slow()
+    token2wav.rows, token2wav.whole_batches = 1, 2
+    for number in range(2):
+        scheduler.open(request(f"{number}", 5, stream=False), lambda _: None)
+    for _ in range(8):
+        scheduler.step()
+    polls = [hummed.polls for hummed in token2wav.queued[False]]
+    scheduler.step()
+    assert [hummed.polls for hummed in token2wav.queued[False]] == [count + 1 for count in polls]
 
 
 def test_leaving_while_a_chunk_is_computed() -> None:

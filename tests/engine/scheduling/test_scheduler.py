@@ -95,7 +95,7 @@ def test_later_chunks_go_by_what_listeners_still_have() -> None:
     while len(due) < 2:
         scheduler._admit()
         scheduler._advance_lm()
-        due = scheduler._chunks.choose(scheduler._ready())
+        due = scheduler._chunks.choose(scheduler._ready(), streaming=True)
     assert [session.utterances[0].state.name for session in due] == ["poor", "rich"]
 
 

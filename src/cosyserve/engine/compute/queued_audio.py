@@ -81,7 +81,7 @@ class QueuedAudio:
 
     @property
     def launched(self) -> bool:
-        return self._result is not None
+        return self._result is not None or self._error is not None
 
     def poll(self) -> bool:
         while self._marks and self._marks[0].passed:

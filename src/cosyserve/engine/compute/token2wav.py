@@ -6,41 +6,33 @@ The state of a stream is its `Token2WavState`, owned by its session.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from cosyserve.contracts import Floats, Voice
 from cosyserve.engine.compute import gpu_memory
 from cosyserve.engine.compute.graphs.device_queue import LATER, SOON, DeviceQueue
-from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
-from cosyserve.engine.compute.graphs.padded_flow import FlowGraphs
-from cosyserve.engine.compute.graphs.prefix_cache import PrefixCache
-from cosyserve.engine.compute.graphs.vocoder import VocoderGraphs
 from cosyserve.engine.compute.hops import HOP_TOKENS
-from cosyserve.engine.compute.incremental_flow import incremental_flow
 from cosyserve.engine.compute.limits import SEED_MASK
-from cosyserve.engine.compute.queued_audio import Launches, QueuedAudio, Token2WavState
-from cosyserve.engine.compute.stretch import stretch
+from cosyserve.engine.compute.queued_audio import QueuedAudio, Token2WavState
+from cosyserve.engine.compute.token2wav_queue import Token2WavQueue
 from cosyserve.errors import CheckpointError, CosyError
 from cosyserve.models.flow.flow import Flow
-from cosyserve.models.flow.foreign import ForeignEstimator
 from cosyserve.models.flow.stream import FlowPrompt, FlowState
 from cosyserve.models.vocoder import stream
 from cosyserve.models.vocoder.hift import HiFT
-from cosyserve.models.vocoder.host import host_hift
-from cosyserve.models.vocoder.stream import VocoderState
 
-BATCH, BATCH_TOKENS = 8, 256  # chunks in one call where shapes are free, and their tokens together
+ROOMY = 40 * gpu_memory.GIB  # free memory, with which whole texts have a second queue
 
 
 class Token2Wav:
-    """First chunks and later ones have a queue each, so that neither waits for the other."""
+    """First chunks and later ones have a queue each, so that neither waits for the other. Two
+    batches of whole texts share a large GPU: one computes where the other comes to an end."""
 
     def __init__(
         self,
@@ -48,11 +40,12 @@ class Token2Wav:
         vocoder: HiFT,
         rows: Sequence[int] = (1,),
         hop: int = HOP_TOKENS,
+        whole_batches: int = 1,
         *,
         static: bool | None = None,
     ) -> None:
-        """`rows`: rising numbers of streams that static shapes have room for; `static`: as of
-        `DeviceQueue`."""
+        """`rows`: rising numbers of streams that static shapes have room for; `hop` and
+        `whole_batches`: as of `Profile`; `static`: as of `DeviceQueue`."""
         self.flow, self.vocoder, self.hop = flow, vocoder, hop
         device = flow.weight.device
         self._voices = DeviceQueue(device)
@@ -66,11 +59,19 @@ class Token2Wav:
         if device.type == "cuda":
             later = DeviceQueue(device, LATER, static=static)
             # First chunks are short.
-            self._urgent = _Pipeline(flow, vocoder, soon, rows, frames // 2)
+            self._urgent = Token2WavQueue(flow, vocoder, soon, rows, frames // 2)
             shared = self._urgent.prefixes
-            self._later = _Pipeline(flow, vocoder, later, rows, frames, shared)
+            self._later = Token2WavQueue(flow, vocoder, later, rows, frames, shared)
         else:
-            self._urgent = self._later = _Pipeline(flow, vocoder, soon, rows, frames)
+            self._urgent = self._later = Token2WavQueue(flow, vocoder, soon, rows, frames)
+        whole = [self._later]
+        roomy = self._later.packed and gpu_memory.free_bytes(device) >= ROOMY
+        for _ in range(whole_batches - 1 if roomy else 0):
+            beside = DeviceQueue(device, LATER, static=static)
+            whole.append(Token2WavQueue(flow, vocoder, beside, rows, frames, streams=False))
+        self.whole_batches = len(whole)
+        self._whole = whole  # the one that was used least recently first
+        self._queues = {self._urgent, *whole}
 
     @torch.inference_mode()
     def warm_up(self) -> int:
@@ -78,14 +79,14 @@ class Token2Wav:
         if self._warm:
             return 0
         self._warm = True
-        shapes = sum(pipeline.warm_up() for pipeline in {self._urgent, self._later})
+        shapes = sum(queue.warm_up() for queue in self._queues)
         if shapes:
             self._prove()
         return shapes
 
     def reserve(self) -> None:
         """Memory for streams to come; after all captures."""
-        for queue in {self._voices, *(pipeline.queue for pipeline in (self._urgent, self._later))}:
+        for queue in {self._voices, *(queue.queue for queue in self._queues)}:
             queue.reserve()
 
     @torch.inference_mode()
@@ -132,7 +133,12 @@ class Token2Wav:
     ) -> QueuedAudio:
         """The next samples of streams, given all their tokens so far (look-ahead included); without
         `final`, whole utterances at once, with full attention."""
-        return (self._urgent if urgent else self._later).start(states, tokens, final)
+        queue = self._urgent if urgent else self._later
+        if final is None and not urgent:
+            queue = next((queue for queue in self._whole if queue.launched), queue)
+            self._whole.remove(queue)
+            self._whole.append(queue)
+        return queue.start(states, tokens, final)
 
     def advance(
         self,
@@ -164,6 +170,8 @@ class Token2Wav:
         try:
             for urgent in (True, False):
                 self.start([begun], [said], [True], urgent=urgent).get()
+            for _ in range(self.whole_batches):  # a queue each
+                self.whole([begun], [said])
         except CosyError as error:
             kind = str(self.flow.weight.dtype).removeprefix("torch.")
             raise CheckpointError(f"in {kind} {error}; or use --dtype float32") from error
@@ -187,120 +195,3 @@ class Token2Wav:
             torch.from_numpy(voice.embedding).to(like),
             voice.content_hash if with_prompt else "",
         )
-
-
-class _Pipeline:
-    """Flow, stretch and vocoder in one queue: on static buffers where their shapes are known."""
-
-    def __init__(
-        self,
-        flow: Flow,
-        vocoder: HiFT,
-        queue: DeviceQueue,
-        rows: Sequence[int],
-        frames: int,
-        prefixes: PrefixCache | None = None,
-    ) -> None:
-        """`frames` of the vocoder's largest shape."""
-        self.flow, self.vocoder, self.queue = flow, vocoder, queue
-        self._flow: PackedFlow | FlowGraphs | None = None
-        self._vocoder: VocoderGraphs | None = None
-        self._incremental, self._host = incremental_flow(flow), host_hift(vocoder)
-        if queue.static:
-            self._vocoder = VocoderGraphs(vocoder, queue, rows, frames)
-        if queue.static and not isinstance(flow.estimator, ForeignEstimator):
-            packed = PackedFlow.of(flow, queue, rows[-1], prefixes)
-            self._flow = packed or FlowGraphs(
-                flow, queue, rows, gpu_memory.max_tokens(queue.device)
-            )
-
-    @property
-    def prefixes(self) -> PrefixCache | None:
-        """What it has computed of prompts, for others to use, too."""
-        return self._flow.prefixes if isinstance(self._flow, PackedFlow) else None
-
-    @property
-    def static(self) -> bool:
-        return self._flow is not None
-
-    def max_batch(self, states: Sequence[Token2WavState], tokens: Sequence[Sequence[int]]) -> int:
-        if self._flow:
-            return max(1, self._flow.max_batch(_lengths(states, tokens)))
-        # Long chunks gain nothing from company, and nobody's first one can interrupt them.
-        counts = itertools.accumulate(len(row) for row in tokens[:BATCH])
-        return max(1, sum(count <= BATCH_TOKENS for count in counts))
-
-    def warm_up(self) -> int:
-        return sum(part.warm_up() for part in (self._flow, self._vocoder) if part)
-
-    def start(
-        self,
-        states: Sequence[Token2WavState],
-        tokens: Sequence[Sequence[int]],
-        final: Sequence[bool] | None,
-    ) -> QueuedAudio:
-        launches = self._launches(states, tokens, final)
-        return QueuedAudio(self.queue, states, launches, self.prefixes)
-
-    def _launches(
-        self,
-        states: Sequence[Token2WavState],
-        tokens: Sequence[Sequence[int]],
-        final: Sequence[bool] | None,
-    ) -> Launches:
-        flows = yield from self._mels(states, tokens, final)
-        last = [True] * len(states) if final is None else final
-        mels, stretches = [], []
-        for state, (mel, _), end in zip(states, flows, last, strict=True):
-            stretched = state.stretch
-            if state.speed != 1.0:
-                mel, stretched = stretch(mel, stretched, state.speed, end)
-            mels.append(mel)
-            stretches.append(stretched)
-        vocoded = self._samples([state.vocoder for state in states], mels, last)
-        after = [
-            replace(state, flow=flow, stretch=stretched, vocoder=vocoder)
-            for state, (_, flow), stretched, (_, vocoder) in zip(
-                states, flows, stretches, vocoded, strict=True
-            )
-        ]
-        return after, self.queue.read(*(samples for samples, _ in vocoded))
-
-    def _mels(
-        self,
-        states: Sequence[Token2WavState],
-        tokens: Sequence[Sequence[int]],
-        final: Sequence[bool] | None,
-    ) -> Generator[None, None, list[tuple[Tensor, FlowState]]]:
-        flows = [state.flow for state in states]
-        prompts = [flow.prompt for flow in flows]
-        if self._flow and self._flow.max_batch(_lengths(states, tokens)) == len(states):
-            if final is not None:
-                return (yield from self._flow.advance(flows, tokens, final))
-            whole = yield from self._flow.whole(prompts, tokens)
-            return list(zip(whole, flows, strict=True))
-        device = self.flow.weight.device
-        ids = [torch.tensor(row, device=device) for row in tokens]
-        if final is not None:
-            return (self._incremental or self.flow).advance(flows, ids, final)
-        return list(zip(self.flow.whole(prompts, ids), flows, strict=True))
-
-    def _samples(
-        self, states: Sequence[VocoderState], mels: Sequence[Tensor], final: Sequence[bool]
-    ) -> list[tuple[Tensor, VocoderState]]:
-        """Windows of like lengths are computed together."""
-        frames = [s.mel.shape[1] + mel.shape[1] for s, mel in zip(states, mels, strict=True)]
-        if self._vocoder is None:
-            return stream.advance(self.vocoder, states, mels, final, self._host)
-        vocoded: dict[int, tuple[Tensor, VocoderState]] = {}
-        for group in self._vocoder.groups(frames):
-            part = [states[n] for n in group], [mels[n] for n in group], [final[n] for n in group]
-            fits = self._vocoder.fits([frames[n] for n in group])
-            done = self._vocoder.advance(*part) if fits else stream.advance(self.vocoder, *part)
-            vocoded.update(zip(group, done, strict=True))
-        return [vocoded[n] for n in range(len(states))]
-
-
-def _lengths(states: Sequence[Token2WavState], tokens: Sequence[Sequence[int]]) -> list[int]:
-    """Tokens of each row, prompts included."""
-    return [state.prompt_tokens + len(row) for state, row in zip(states, tokens, strict=True)]

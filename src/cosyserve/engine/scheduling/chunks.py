@@ -75,6 +75,11 @@ class Token2WavLike(Protocol):
         """Whether the LM goes on while chunks are computed."""
         ...
 
+    @property
+    def whole_batches(self) -> int:
+        """Batches of whole texts that are best computed at once."""
+        ...
+
     def max_batch(
         self, states: Sequence[Token2WavState], tokens: Sequence[Sequence[int]]
     ) -> int: ...
@@ -127,10 +132,10 @@ class Chunks(Generic[S]):
         """Whether the device has so much to do that a longer first chunk is worth its wait."""
         return self.clock() < self._loaded_until
 
-    def choose(self, ready: Iterable[S]) -> list[S]:
+    def choose(self, ready: Iterable[S], *, streaming: bool) -> list[S]:
         """Those whose chunk is computed next, in one call; none, if all must wait. Urgent ones and
         others have a call each at a time, and another when the device has all of the first: what
-        comes meanwhile shares it."""
+        comes meanwhile shares it. Whole texts may have several, unless somebody is `streaming`."""
         now = self.clock()
         running = itertools.chain.from_iterable(self._running.values())
         taken = {source for batch in running for source in batch.sources}
@@ -140,7 +145,7 @@ class Chunks(Generic[S]):
         )
         for urgent in (True, False):
             waiting = [source for source in order if source.urgent == urgent]
-            if waiting and self._takes_more(urgent):
+            if waiting and self._takes_more(urgent, streaming):
                 for source in waiting:
                     source.extend()
                 return self._batch(waiting)
@@ -154,13 +159,17 @@ class Chunks(Generic[S]):
         """What has come out since the last call; each source has its new state."""
         results: list[tuple[S, Floats | Exception]] = []
         for urgent, batches in self._running.items():
-            while batches and batches[0].audio.poll():
+            done = [batch.audio.poll() for batch in batches]  # each goes on
+            for _ in itertools.takewhile(bool, done):
                 results += self._results(batches.popleft(), urgent)
         return results
 
-    def _takes_more(self, urgent: bool) -> bool:
+    def _takes_more(self, urgent: bool, streaming: bool) -> bool:
         batches = self._running[urgent]
-        return not batches or (len(batches) == 1 and not urgent and batches[0].audio.launched)
+        if urgent:
+            return not batches
+        most = 1 if streaming else self.token2wav.whole_batches
+        return len(batches) <= most and sum(not batch.audio.launched for batch in batches) < most
 
     def is_due(self, source: S, now: float) -> bool:
         """Whether nothing is gained by waiting for more of its tokens."""

@@ -216,7 +216,8 @@ class Scheduler:
         return worked
 
     def _advance_chunks(self) -> bool:
-        chosen = self._chunks.choose(self._ready())
+        streaming = any(session.stream for session in self.running)
+        chosen = self._chunks.choose(self._ready(), streaming=streaming)
         usable = [session for session in chosen if self._usable(session)]
         if usable:
             self._chunks.start(usable)

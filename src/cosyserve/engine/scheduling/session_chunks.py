@@ -42,10 +42,11 @@ class SessionChunks:
         """Whether nothing is gained by waiting for more of its tokens."""
         return self._devices[session.device].is_due(session, now)
 
-    def choose(self, ready: Sequence[Session]) -> list[Session]:
-        """Those whose chunk is computed next, in one call; none, if all must wait."""
+    def choose(self, ready: Sequence[Session], *, streaming: bool) -> list[Session]:
+        """As of `Chunks`."""
         for device, chunks in enumerate(self._devices):
-            if chosen := chunks.choose(s for s in ready if s.device == device):
+            mine = (session for session in ready if session.device == device)
+            if chosen := chunks.choose(mine, streaming=streaming):
                 return chosen
         return []
 

@@ -125,4 +125,4 @@ def token2wavs_of(model: Model, slots: int, profile: Profile = LATENCY) -> list[
     """One on each of the devices that flow and vocoder are on."""
     model.need_token2wav()
     rows = [count for count in profile.rows if count < 2 * slots]
-    return [Token2Wav(*pair, rows, profile.hop) for pair in model.token2wavs]
+    return [Token2Wav(*pair, rows, profile.hop, profile.whole_batches) for pair in model.token2wavs]

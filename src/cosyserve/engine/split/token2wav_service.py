@@ -75,7 +75,8 @@ class ChunkQueue:
             self.waiting.remove(chunk)
 
     def step(self) -> bool:
-        chosen = self._chunks.choose(self.waiting)
+        # It is not told who streams.
+        chosen = self._chunks.choose(self.waiting, streaming=True)
         if chosen:
             now = time.monotonic()
             self.waited_seconds += sum(now - chunk.opened for chunk in chosen)

@@ -15,9 +15,11 @@ pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings 
 
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Voice
+from cosyserve.engine.compute import gpu_memory, queued_audio
+from cosyserve.engine.compute import token2wav as token2wav_file
 from cosyserve.engine.compute.graphs import packed_flow
 from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
-from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
+from cosyserve.engine.compute.graphs.packed_flow import PackedFlow, PackedWork
 from cosyserve.engine.compute.graphs.prefix_cache import MAX_FRAMES, PrefixCache
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.models.config import (
@@ -72,7 +74,7 @@ def plain_flow_of(config: FlowConfig) -> Flow:
     return Flow(config).eval().requires_grad_(False).to(DEVICE, DTYPE)
 
 
-def packed_flow_of(flow: Flow, slots: int = 0) -> PackedFlow:
+def packed_flow_of(flow: Flow, slots: int = 0, *, streams: bool = True) -> PackedFlow:
     """Also in float32, which `PackedFlow.of` leaves to the plain flow; `slots` for prefixes. Its
     queue waits for what there is when it is made: weights, and the prompts of a test."""
     times = [time for time, _ in schedule(flow.config.steps)]
@@ -91,7 +93,7 @@ def packed_flow_of(flow: Flow, slots: int = 0) -> PackedFlow:
         encoder = FusedLookahead(flow.encoder)
     prefixes = PrefixCache(flow, estimator.pasts(MAX_FRAMES), slots) if slots else None
     queue = DeviceQueue(DEVICE, static=True)
-    return PackedFlow(flow, queue, 4, encoder, estimator, prefixes)
+    return PackedFlow(flow, queue, 4, encoder, estimator, prefixes, streams=streams)
 
 
 def prompt_of(tokens: int) -> FlowPrompt:
@@ -220,7 +222,7 @@ def test_a_prompt_is_cached_before_anybody_asks_for_it(
     monkeypatch.setattr(packed_flow, "SIZES", (32,))
     packs = []
 
-    def of(flow: Flow, queue: DeviceQueue, *_: object) -> PackedFlow:
+    def of(flow: Flow, queue: DeviceQueue, *_: object, **__: object) -> PackedFlow:
         packs.append(packed_flow_of(flow, slots=1))
         packs[-1].queue = queue
         return packs[-1]
@@ -247,3 +249,56 @@ def test_a_prompt_is_cached_before_anybody_asks_for_it(
         return prefixes.known(begun.flow.prompt)
 
     assert [known(voice) for voice in (*voices, nobody)] == [10, None, None]
+
+
+def test_whole_texts_are_the_same_in_whichever_queue(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed_flow, "SIZES", (40,))
+    monkeypatch.setattr(gpu_memory, "free_bytes", lambda _: token2wav_file.ROOMY)
+    packs = []
+
+    def of(flow: Flow, queue: DeviceQueue, *_: object, streams: bool = True) -> PackedFlow:
+        packs.append(packed_flow_of(flow, streams=streams))
+        packs[-1].queue = queue
+        return packs[-1]
+
+    monkeypatch.setattr(PackedFlow, "of", of)
+    flow = plain_flow_of(replace(UNET, encoder=replace(UNET.encoder, chunk=5)))
+    vocoder = deepcopy(model.need_token2wav()[1]).to(DEVICE, DTYPE)
+    token2wav = Token2Wav(flow, vocoder, whole_batches=2, static=True)
+    assert token2wav.whole_batches == 2
+    for pack in packs:
+        pack.warm_up()
+    *_, all_kinds, whole_kinds = ({kind for kind, _ in pack._graphs._captured} for pack in packs)
+    assert all_kinds - whole_kinds == {PackedWork.ENCODE_CHUNK}, "what nobody will stream"
+    assert PackedWork.EULER_WHOLE in whole_kinds
+    random = np.random.default_rng(0)
+    ids = random.integers(0, 30, 8, dtype=np.int32)
+    voice = Voice("", ids, np.zeros((16, 80), np.float32), np.zeros(192, np.float32))
+    begun = token2wav.begin(voice, with_prompt=True, seed=0, speed=1.0)
+    long, short = ([begun, begun], [[*range(9)], [*range(5)]]), ([begun], [[7]])
+    expected = [samples for samples, _ in token2wav.whole(*long)]
+    assert [len(samples) for samples in expected] == [9 * 960, 5 * 960]
+    # One launch after another, and the host looks after the second batch alone.
+    monkeypatch.setattr(queued_audio, "AHEAD", 1)
+    first, second = (token2wav.start(*asked, None, urgent=False) for asked in (long, short))
+    while not second.launched:
+        second.poll()
+    assert not first.launched
+    third = token2wav.start(*long, None, urgent=False)
+    for audio in (first, third):
+        for (samples, _), same in zip(audio.get(), expected, strict=True):
+            np.testing.assert_array_equal(samples, same)
+    assert len(second.get()) == 1
+
+
+def test_a_small_gpu_has_one_queue_for_whole_texts(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed_flow, "SIZES", (24,))
+    monkeypatch.setattr(gpu_memory, "free_bytes", lambda _: token2wav_file.ROOMY - 1)
+    monkeypatch.setattr(PackedFlow, "of", lambda flow, *_, **__: packed_flow_of(flow))
+    vocoder = deepcopy(model.need_token2wav()[1]).to(DEVICE, DTYPE)
+    token2wav = Token2Wav(plain_flow_of(UNET), vocoder, whole_batches=2, static=True)
+    assert token2wav.whole_batches == 1

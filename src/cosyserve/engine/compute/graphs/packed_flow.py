@@ -63,8 +63,12 @@ class PackedFlow:
         encoder: PackedEncoder,
         estimator: FusedEstimator,
         prefixes: PrefixCache | None = None,
+        *,
+        streams: bool = True,
     ) -> None:
+        """Without `streams`, for whole texts alone."""
         self.flow, self.queue, self.max_rows, self.prefixes = flow, queue, max_rows, prefixes
+        self._streams = streams
         self._encoder, self._estimator = encoder, estimator
         device = flow.weight.device
         most = min(gpu_memory.max_tokens(device), flow.config.max_frames // FRAMES_PER_TOKEN)
@@ -86,6 +90,8 @@ class PackedFlow:
         queue: DeviceQueue,
         max_rows: int,
         prefixes: PrefixCache | None = None,
+        *,
+        streams: bool = True,
     ) -> PackedFlow | None:
         """None where there are no kernels for it. `prefixes` of another queue, to share them."""
         with queue.use():
@@ -94,12 +100,17 @@ class PackedFlow:
             encoder = fused_encoder(flow.encoder, SIZES[-1]) if estimator else None
             if estimator is None or encoder is None:
                 return None
-            prefixes = prefixes or PrefixCache.of(flow, estimator.pasts(MAX_FRAMES), max_rows)
-        return cls(flow, queue, max_rows, encoder, estimator, prefixes)
+            if streams and prefixes is None:
+                prefixes = PrefixCache.of(flow, estimator.pasts(MAX_FRAMES), max_rows)
+        return cls(flow, queue, max_rows, encoder, estimator, prefixes, streams=streams)
 
     def warm_up(self) -> int:
         """Captures every size -> how many."""
-        kinds = [kind for kind in PackedWork if self.prefixes or kind is not PackedWork.EULER_CHUNK]
+        kinds = [PackedWork.ENCODE_WHOLE, PackedWork.BEGIN, PackedWork.EULER_WHOLE]
+        if self._streams:
+            kinds.append(PackedWork.ENCODE_CHUNK)
+        if self.prefixes:
+            kinds.append(PackedWork.EULER_CHUNK)
         self._graphs.capture((kind, size) for size in self.sizes for kind in kinds)
         return len(self.sizes)
 

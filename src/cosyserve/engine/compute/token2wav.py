@@ -17,10 +17,10 @@ import torch
 from cosyserve.contracts import Floats, Voice
 from cosyserve.engine.compute import gpu_memory
 from cosyserve.engine.compute.graphs.device_queue import LATER, SOON, DeviceQueue
+from cosyserve.engine.compute.graphs.token2wav_queue import Token2WavQueue
 from cosyserve.engine.compute.hops import HOP_TOKENS
 from cosyserve.engine.compute.limits import SEED_MASK
 from cosyserve.engine.compute.queued_audio import QueuedAudio, Token2WavState
-from cosyserve.engine.compute.token2wav_queue import Token2WavQueue
 from cosyserve.errors import CheckpointError, CosyError
 from cosyserve.models.flow.flow import Flow
 from cosyserve.models.flow.stream import FlowPrompt, FlowState

@@ -35,7 +35,8 @@ class Tile(NamedTuple):
 
 Tiles = tuple[Tile, ...]  # for small, large and huge numbers of rows
 
-LARGE_ROWS, HUGE_ROWS = 640, 8449  # from which on a call is, as measured on an H200
+# Rows from which on a call is large and huge, as measured on an H200.
+LARGE_ROWS, HUGE_ROWS = 640, 8449
 LONE_ROWS = 128  # of a first chunk that is computed alone, with and without conditions
 LINEAR_ADD: dict[Budget, Tiles] = {
     Budget.HOPPER: (Tile(16, 128, 8, 1), Tile(64, 128, 4, 4), Tile(128, 256, 8, 3)),

@@ -20,7 +20,7 @@ from cosyserve.models.kernels.launch import launch
 from cosyserve.models.vocoder.kernels.sine import square_of_sine
 
 
-class Tile(NamedTuple):
+class ConvolutionTile(NamedTuple):
     """Rows, columns and depth of the products of a program, its warps and stages."""
 
     rows: int
@@ -30,8 +30,9 @@ class Tile(NamedTuple):
     stages: int
 
 
-WIDE, NARROW = Tile(64, 128, 64, 4, 4), Tile(128, 64, 64, 8, 3)
-SMALL = Tile(64, 64, 64, 4, 4)
+WIDE = ConvolutionTile(64, 128, 64, 4, 4)
+NARROW = ConvolutionTile(128, 64, 64, 8, 3)
+SMALL = ConvolutionTile(64, 64, 64, 4, 4)
 LARGE_PROGRAMS = 264  # from so many programs on, tiles are large
 
 
@@ -247,7 +248,7 @@ def convolve(
     )
 
 
-def _tile(length: int, outputs: int, sequences: int) -> Tile:
+def _tile(length: int, outputs: int, sequences: int) -> ConvolutionTile:
     """The first of which there are enough."""
     for tile in (WIDE, NARROW) if outputs >= WIDE.columns else (NARROW,):
         programs = triton.cdiv(length, tile.rows) * triton.cdiv(outputs, tile.columns) * sequences

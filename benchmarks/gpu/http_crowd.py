@@ -19,7 +19,7 @@ from benchmarks.gpu.listeners import heard_of, summary
 from benchmarks.gpu.model_folder import write_model
 from benchmarks.servers import served
 
-CROWDS = 200, 320, 400, 260, 100
+CROWDS = 200, 320, 400, 480, 260, 100
 
 
 @dataclass

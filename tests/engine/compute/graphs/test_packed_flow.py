@@ -3,105 +3,34 @@ interpreted."""
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
 
-from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import Voice
-from cosyserve.engine.compute import gpu_memory, queued_audio
-from cosyserve.engine.compute import token2wav as token2wav_file
 from cosyserve.engine.compute.graphs import packed_flow
 from cosyserve.engine.compute.graphs.device_queue import DeviceQueue
-from cosyserve.engine.compute.graphs.packed_flow import PackedFlow, PackedWork
-from cosyserve.engine.compute.graphs.prefix_cache import MAX_FRAMES, PrefixCache
-from cosyserve.engine.compute.token2wav import Token2Wav
-from cosyserve.models.config import (
-    DiTConfig,
-    EncoderConfig,
-    FlowConfig,
-    LookaheadConfig,
-    RotaryDiTConfig,
-    UNetConfig,
-)
-from cosyserve.models.flow.cfm import schedule
-from cosyserve.models.flow.dit import DiT
-from cosyserve.models.flow.encoder import UpsamplingConformer
+from cosyserve.engine.compute.graphs.packed_flow import PackedFlow
+from cosyserve.models.config import FlowConfig
 from cosyserve.models.flow.flow import Flow
-from cosyserve.models.flow.fused.dit import FusedDiT
-from cosyserve.models.flow.fused.encoder import FusedEncoder, FusedLookahead
-from cosyserve.models.flow.fused.rotary_dit import FusedRotaryDiT
-from cosyserve.models.flow.fused.unet import FusedUNet
-from cosyserve.models.flow.lookahead import LookaheadEncoder
-from cosyserve.models.flow.rotary_dit import RotaryDiT
-from cosyserve.models.flow.stream import FlowPrompt, FlowState
-from cosyserve.models.flow.unet import UNet
+from cosyserve.models.flow.stream import FlowState
 from cosyserve.models.kernels import Budget
+from tests.engine.compute.graphs.packs import (
+    DEVICE,
+    DIT,
+    ROTARY,
+    UNET,
+    packed_flow_of,
+    plain_flow_of,
+    prompt_of,
+)
 from tests.models.flow.packed import finished, make_large
 
 pytestmark = pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-# The interpreter can't multiply bfloat16, and a GPU has no room for tiles of float32.
-DTYPE, TOLERANCE = (torch.float32, 1e-4) if DEVICE.type == "cpu" else (torch.bfloat16, 2e-2)
-UNET = FlowConfig(
-    EncoderConfig(32, 2, 48, 1, 1, chunk=10),
-    UNetConfig("unet", 32, 2, 16, 1, 1),
-    speech_tokens=30,
-    steps=1,
-)
-DIT = FlowConfig(
-    EncoderConfig(32, 2, 48, 1, 1),
-    DiTConfig("dit", 32, 2, 2, 16, 2.0, 64, history=6),
-    speech_tokens=30,
-    steps=2,
-)
-ROTARY = FlowConfig(
-    LookaheadConfig(channels=16, chunk=10),
-    RotaryDiTConfig("rotary_dit", 48, 1, 3, 16),
-    speech_tokens=30,
-    steps=1,
-)
-
-
-def plain_flow_of(config: FlowConfig) -> Flow:
-    torch.manual_seed(0)
-    return Flow(config).eval().requires_grad_(False).to(DEVICE, DTYPE)
-
-
-def packed_flow_of(flow: Flow, slots: int = 0, *, streams: bool = True) -> PackedFlow:
-    """Also in float32, which `PackedFlow.of` leaves to the plain flow; `slots` for prefixes. Its
-    queue waits for what there is when it is made: weights, and the prompts of a test."""
-    times = [time for time, _ in schedule(flow.config.steps)]
-    estimator: FusedUNet | FusedRotaryDiT | FusedDiT
-    encoder: FusedEncoder | FusedLookahead
-    if isinstance(flow.estimator, UNet):
-        assert isinstance(flow.encoder, UpsamplingConformer)
-        estimator, encoder = FusedUNet(flow.estimator, times), FusedEncoder(flow.encoder, 64)
-    elif isinstance(flow.estimator, DiT):
-        assert isinstance(flow.encoder, UpsamplingConformer)
-        estimator, encoder = FusedDiT(flow.estimator, times), FusedEncoder(flow.encoder, 64)
-    else:
-        assert isinstance(flow.estimator, RotaryDiT)
-        assert isinstance(flow.encoder, LookaheadEncoder)
-        estimator = FusedRotaryDiT(flow.estimator, times, 128)
-        encoder = FusedLookahead(flow.encoder)
-    prefixes = PrefixCache(flow, estimator.pasts(MAX_FRAMES), slots) if slots else None
-    queue = DeviceQueue(DEVICE, static=True)
-    return PackedFlow(flow, queue, 4, encoder, estimator, prefixes, streams=streams)
-
-
-def prompt_of(tokens: int) -> FlowPrompt:
-    return FlowPrompt(
-        torch.randint(0, 30, (tokens,), device=DEVICE),
-        torch.randn(2 * tokens, 80, device=DEVICE, dtype=DTYPE),
-        torch.randn(192, device=DEVICE, dtype=DTYPE),
-    )
+TOLERANCE = 1e-4 if DEVICE.type == "cpu" else 2e-2
 
 
 def near(ours: Tensor, theirs: Tensor) -> bool:
@@ -214,91 +143,3 @@ def test_a_prompt_that_was_heard_before_is_not_computed_again(
         whole = finished(pack.whole(prompts[:1], tokens[:1]))
     pack.queue.wait()
     assert near(whole[0], flow.whole(prompts[:1], ids[:1])[0])
-
-
-def test_a_prompt_is_cached_before_anybody_asks_for_it(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packed_flow, "SIZES", (32,))
-    packs = []
-
-    def of(flow: Flow, queue: DeviceQueue, *_: object, **__: object) -> PackedFlow:
-        packs.append(packed_flow_of(flow, slots=1))
-        packs[-1].queue = queue
-        return packs[-1]
-
-    monkeypatch.setattr(PackedFlow, "of", of)
-    flow = plain_flow_of(replace(UNET, encoder=replace(UNET.encoder, chunk=5)))
-    vocoder = deepcopy(model.need_token2wav()[1]).to(DEVICE, DTYPE)
-    token2wav = Token2Wav(flow, vocoder, static=True)
-    prefixes, random = packs[0].prefixes, np.random.default_rng(0)
-    assert prefixes
-
-    def voice_of(tokens: int) -> Voice:
-        ids = random.integers(0, 30, tokens, dtype=np.int32)
-        mel, embedding = random.standard_normal((2 * tokens, 80)), random.standard_normal(192)
-        return Voice("", ids, mel.astype(np.float32), embedding.astype(np.float32))
-
-    voices = [voice_of(count) for count in (14, 8)]
-    nobody = replace(voices[0], mel=np.full_like(voices[0].mel, 3e38))
-    token2wav.cache_prompts([nobody])  # which is told who asks for it
-    token2wav.cache_prompts([voices[0], *voices])  # there is a slot for one
-
-    def known(voice: Voice) -> int | None:
-        begun = token2wav.begin(voice, with_prompt=True, seed=1, speed=1.0)
-        return prefixes.known(begun.flow.prompt)
-
-    assert [known(voice) for voice in (*voices, nobody)] == [10, None, None]
-
-
-def test_whole_texts_are_the_same_in_whichever_queue(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packed_flow, "SIZES", (40,))
-    monkeypatch.setattr(gpu_memory, "free_bytes", lambda _: token2wav_file.ROOMY)
-    packs = []
-
-    def of(flow: Flow, queue: DeviceQueue, *_: object, streams: bool = True) -> PackedFlow:
-        packs.append(packed_flow_of(flow, streams=streams))
-        packs[-1].queue = queue
-        return packs[-1]
-
-    monkeypatch.setattr(PackedFlow, "of", of)
-    flow = plain_flow_of(replace(UNET, encoder=replace(UNET.encoder, chunk=5)))
-    vocoder = deepcopy(model.need_token2wav()[1]).to(DEVICE, DTYPE)
-    token2wav = Token2Wav(flow, vocoder, whole_batches=2, static=True)
-    assert token2wav.whole_batches == 2
-    for pack in packs:
-        pack.warm_up()
-    *_, all_kinds, whole_kinds = ({kind for kind, _ in pack._graphs._captured} for pack in packs)
-    assert all_kinds - whole_kinds == {PackedWork.ENCODE_CHUNK}, "what nobody will stream"
-    assert PackedWork.EULER_WHOLE in whole_kinds
-    random = np.random.default_rng(0)
-    ids = random.integers(0, 30, 8, dtype=np.int32)
-    voice = Voice("", ids, np.zeros((16, 80), np.float32), np.zeros(192, np.float32))
-    begun = token2wav.begin(voice, with_prompt=True, seed=0, speed=1.0)
-    long, short = ([begun, begun], [[*range(9)], [*range(5)]]), ([begun], [[7]])
-    expected = [samples for samples, _ in token2wav.whole(*long)]
-    assert [len(samples) for samples in expected] == [9 * 960, 5 * 960]
-    # One launch after another, and the host looks after the second batch alone.
-    monkeypatch.setattr(queued_audio, "AHEAD", 1)
-    first, second = (token2wav.start(*asked, None, urgent=False) for asked in (long, short))
-    while not second.launched:
-        second.poll()
-    assert not first.launched
-    third = token2wav.start(*long, None, urgent=False)
-    for audio in (first, third):
-        for (samples, _), same in zip(audio.get(), expected, strict=True):
-            np.testing.assert_array_equal(samples, same)
-    assert len(second.get()) == 1
-
-
-def test_a_small_gpu_has_one_queue_for_whole_texts(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packed_flow, "SIZES", (24,))
-    monkeypatch.setattr(gpu_memory, "free_bytes", lambda _: token2wav_file.ROOMY - 1)
-    monkeypatch.setattr(PackedFlow, "of", lambda flow, *_, **__: packed_flow_of(flow))
-    vocoder = deepcopy(model.need_token2wav()[1]).to(DEVICE, DTYPE)
-    token2wav = Token2Wav(plain_flow_of(UNET), vocoder, whole_batches=2, static=True)
-    assert token2wav.whole_batches == 1

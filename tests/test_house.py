@@ -45,7 +45,7 @@ WINGS = {
         {"voices", "status", "page"},
         {"models"},
         {"limits", "policy", "rates"},
-        {"telemetry", "keys"},
+        {"telemetry", "keys", "encoding"},
         {"listening", "key_file", "bodies"},
         {"errors"},
     ],

@@ -60,9 +60,15 @@ class Running:
 
     def wait_until_idle(self) -> None:
         wait_until(  # utterances, too
-            lambda: not (self.engine.open_sessions or self.app.state.gate.inside),
+            lambda: (
+                not (self.engine.open_sessions or self.app.state.gate.inside or self.open_encoders)
+            ),
             "sessions are open",
         )
+
+    @property
+    def open_encoders(self) -> int:
+        return sum(process.encoders for process in self.app.state.encoders.processes)
 
 
 @contextmanager

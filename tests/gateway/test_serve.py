@@ -183,31 +183,3 @@ def test_a_port_that_is_taken_is_one_clear_error(tmp_path: Path) -> None:
                 serve(engine, open_store(str(tmp_path)), "127.0.0.1", port, Limits.of(Settings()))
             )
     assert engine.closed
-
-
-ENCODERS = """
-from concurrent.futures import ThreadPoolExecutor
-import numpy as np
-from cosyserve.audio import AudioFormat, Encoder
-from cosyserve.gateway.serve import LARGE_BLOCK
-from cosyserve.malloc import return_large_blocks
-from tests.own_memory import own_memory
-
-def speak(_):
-    for encoder in [Encoder(AudioFormat.FLAC) for _ in range(2)]:
-        encoder.push(np.zeros(24_000, np.float32))
-
-return_large_blocks(LARGE_BLOCK)
-Encoder(AudioFormat.FLAC)  # loads its codec
-before = own_memory()
-with ThreadPoolExecutor(8) as threads:
-    list(threads.map(speak, range(16)))
-    print(own_memory() - before)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_encoders_that_are_over_leave_no_memory_behind() -> None:
-    child = [sys.executable, "-c", ENCODERS]
-    found = subprocess.run(child, capture_output=True, text=True, check=True, timeout=PATIENCE)
-    assert int(found.stdout) < 30_000_000  # 100 million where glibc keeps it

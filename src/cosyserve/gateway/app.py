@@ -21,6 +21,7 @@ from cosyserve.gateway.dialects import (
     elevenlabs,
     omni,
 )
+from cosyserve.gateway.encoding.encoders import Encoders
 from cosyserve.gateway.errors import ErrorEnvelope, reraise
 from cosyserve.gateway.keys import KeyRing, Keys
 from cosyserve.gateway.limits import Gate, Guard, Limits
@@ -64,8 +65,8 @@ def create_app(
     legacy: bool = False,
 ) -> FastAPI:
     """The application, with what its server must close in `app.state`: `gate` refuses new
-    requests once it is closed, `connections` has the open WebSockets, `decoder` a child process.
-    With `legacy` it also answers what the original's FastAPI runtime does."""
+    requests once it is closed, `connections` has the open WebSockets, `decoder` and `encoders`
+    child processes. With `legacy` it also answers what the original's FastAPI runtime does."""
     policy, models, keys = policy or Policy(), Models.of(engine), keys or KeyRing()
     gate = Gate(limits.requests, limits.requests_per_key, keys)
     rates = Rates(limits.requests_per_minute, limits.characters_per_minute)
@@ -73,7 +74,7 @@ def create_app(
     metrics = Metrics(models.engines)
     ledger = Ledger(metrics, spans)
     known_voices = KnownVoices(models, store, default_voice, policy.voice_aliases)
-    decoder = Decoder()
+    decoder, encoders = Decoder(), Encoders()
     enrolment = Enrolment(decoder)
     learned_voices = LearnedVoices(limits.voice_cache_bytes, policy.require_consent)
     consents = Consents(store.consents)
@@ -82,7 +83,8 @@ def create_app(
         max_recording_bytes=limits.body_bytes,
     )
     context = ConnectionContext(
-        models, interpreter, limits, gate, rates, ledger, metrics, connections, known_voices
+        *(models, interpreter, limits, gate, rates, ledger, metrics, connections, known_voices),
+        encoders,
     )
     app = FastAPI(
         title="cosyserve",
@@ -101,12 +103,13 @@ def create_app(
     app.state.gate = gate
     app.state.connections = connections
     app.state.decoder = decoder
+    app.state.encoders = encoders
     # Routers are asked in this order. What is asked most goes first; the id of a past stream may be
     # any word, so that its route goes behind those with words of their own.
     outcomes = Outcomes()
-    app.include_router(speech.routes(interpreter, limits, rates, outcomes))
+    app.include_router(speech.routes(interpreter, limits, rates, outcomes, encoders))
     app.include_router(connection.routes(context, {omni.FIRST: omni.OmniConnection}))
-    app.include_router(batch.routes(interpreter, limits, gate, rates, ledger))
+    app.include_router(batch.routes(interpreter, limits, gate, rates, ledger, encoders))
     app.include_router(past_speech.routes(outcomes))
     app.include_router(realtime.routes(context))
     for dialect in (dashscope, elevenlabs, cartesia, deepgram):

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import uvicorn
 from fastapi import FastAPI
 
-from cosyserve.audio import AudioFormat, Encoder
 from cosyserve.contracts import Engine
 from cosyserve.gateway.app import create_app
 from cosyserve.gateway.connection.connections import Connections
 from cosyserve.gateway.doors import Doors
+from cosyserve.gateway.encoding.encoders import Encoders
 from cosyserve.gateway.keys import KeyRing
 from cosyserve.gateway.limits import Gate, Limits
 from cosyserve.gateway.listening import BACKLOG, Transport, listen
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 CLOSED = Doors()
 PLAIN = Transport()
 STRAGGLER_SECONDS = 1  # for connections that are still open once the time to finish is over
-LARGE_BLOCK = 1 << 20  # a FLAC encoder has 7 MB; glibc would keep those of many, in each thread
+LARGE_BLOCK = 1 << 20  # a whole text in wav has more; glibc would keep those of many
 
 
 async def serve(
@@ -98,12 +98,12 @@ class Server(uvicorn.Server):
         self._gate: Gate = app.state.gate
         self._connections: Connections = app.state.connections
         self._decoder: Decoder = app.state.decoder
+        self._encoders: Encoders = app.state.encoders
         self._seconds_to_finish = limits.shutdown_seconds
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        for audio_format in AudioFormat:
-            Encoder(audio_format)  # loads its codec, so that no request has to wait for that
         self._decoder.prepare()
+        self._encoders.prepare()
         await super().startup(sockets)
         for listener in sockets or []:
             note = "" if self._engine.model.speech else f" ({NOT_SPEECH})"
@@ -122,6 +122,7 @@ class Server(uvicorn.Server):
         await self._wait_while(lambda: self._connections.count, STRAGGLER_SECONDS)
         await super().shutdown(sockets)
         await self._decoder.close()
+        await asyncio.to_thread(self._encoders.close)
 
     async def _wait_while(self, count: Callable[[], int], seconds: float) -> None:
         until = time.monotonic() + seconds

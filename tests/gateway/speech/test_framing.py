@@ -1,56 +1,42 @@
-"""Codecs are opened and fed beside the event loop, and never wait for each other in a circle."""
+"""Framings differ in what is around the bytes of the audio, and in nothing else."""
 
 from __future__ import annotations
 
-import os
-import threading
-from typing import Any
+import asyncio
+import base64
+import json
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from cosyserve.audio import AudioFormat, Encoder, encode
-from cosyserve.audio.formats import CODEC_FORMATS
-from cosyserve.errors import AudioError
-from cosyserve.gateway.speech import framing
-from cosyserve.gateway.speech.framing import CODECS, Usage, open_framing
+from cosyserve.audio import AudioFormat
+from cosyserve.gateway.encoding.encoders import Encoders
+from cosyserve.gateway.speech.framing import QUICK_BYTES, Framing, Usage, framing_of
 
-SOUND = np.random.default_rng(0).normal(0, 0.1, 12_000).astype(np.float32)
+SOUND = np.random.default_rng(0).normal(0, 0.1, QUICK_BYTES).astype(np.float32)  # 2 bytes each
 NOBODY = Usage(input_tokens=0, output_tokens=0, total_tokens=0)
 
 
-def test_a_codec_is_opened_while_speech_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = threading.Event()
-
-    def slow(*words: Any, **options: Any) -> Encoder:
-        assert opened.wait(20)
-        return Encoder(*words, **options)
-
-    monkeypatch.setattr(framing, "Encoder", slow)
-    made = open_framing("audio", AudioFormat.MP3, None)  # returns while the codec is still closed
-    opened.set()
-    audio = made.push(SOUND) + made.finish("stop", NOBODY)
-    assert audio == encode(SOUND, AudioFormat.MP3)
+@pytest.fixture(scope="module")
+def encoders() -> Iterator[Encoders]:
+    encoders = Encoders()
+    yield encoders
+    encoders.close()
 
 
-def test_a_rate_that_a_format_lacks_is_refused_at_once() -> None:
-    with pytest.raises(AudioError, match="can't be 44000 Hz"):
-        open_framing("audio", AudioFormat.OPUS, 44_000)
+async def framed(framing: Framing) -> list[bytes]:
+    with framing.encoder:
+        pushed = [await framing.push(part) for part in (SOUND[:100], SOUND[100:])]
+        return [*pushed, await framing.finish("stop", NOBODY)]
 
 
-@pytest.mark.parametrize("kind", sorted(CODEC_FORMATS))
-def test_more_streams_than_threads_are_encoded(kind: AudioFormat) -> None:
-    framings = [open_framing("audio", kind, None) for _ in range(4 * (os.cpu_count() or 1))]
-    pushed = [CODECS.submit(made.push, SOUND) for made in framings]
-    lengths = {
-        len(first.result(20) + CODECS.submit(made.finish, "stop", NOBODY).result(20))
-        for first, made in zip(pushed, framings, strict=True)
-    }
-    assert lengths == {len(open_framing("audio", kind, None).push(SOUND)) + last(kind)}
-
-
-def last(kind: AudioFormat) -> int:
-    """Bytes behind the last push."""
-    made = open_framing("audio", kind, None)
-    made.push(SOUND)
-    return len(made.finish("stop", NOBODY))
+@pytest.mark.parametrize("kind", [AudioFormat.PCM, AudioFormat.MP3])
+def test_events_carry_the_bytes_of_bare_audio(encoders: Encoders, kind: AudioFormat) -> None:
+    raw = asyncio.run(framed(framing_of("audio", kind, None, encoders)))
+    events = b"".join(asyncio.run(framed(framing_of("sse", kind, None, encoders))))
+    told = [json.loads(line.removeprefix("data: ")) for line in events.decode().split("\n\n")[:-1]]
+    carried = [base64.b64decode(event["audio"]) for event in told[:-1]]
+    assert carried == [data for data in raw if data]
+    assert told[-1]["type"] == "speech.audio.done"
+    assert told[-1]["finish_reason"] == "stop"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Generic, TypeVar
+from typing import IO, Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -167,7 +167,7 @@ to_worker: Reader[ToWorker] = Reader(ToWorker)
 from_worker: Reader[FromWorker] = Reader(FromWorker)
 
 
-def frame(message: ToWorker | FromWorker) -> bytearray:
+def frame(message: msgspec.Struct) -> bytearray:
     framed = bytearray(LENGTH.size)
     _encoder.encode_into(message, framed, LENGTH.size)
     LENGTH.pack_into(framed, 0, len(framed) - LENGTH.size)
@@ -180,8 +180,11 @@ async def next_body(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(length)
 
 
-def bodies(stream: BinaryIO) -> Iterator[bytes]:
+def bodies(stream: IO[bytes]) -> Iterator[bytes]:
     """The bodies of all frames, until the far end has gone."""
-    while head := stream.read(LENGTH.size):
+    while len(head := stream.read(LENGTH.size)) == LENGTH.size:
         (length,) = LENGTH.unpack(head)
-        yield stream.read(length)
+        body = stream.read(length)
+        if len(body) < length:
+            return
+        yield body

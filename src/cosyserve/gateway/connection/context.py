@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cosyserve.contracts import Engine
 from cosyserve.gateway.connection.connections import Connections
+from cosyserve.gateway.encoding.encoders import Encoders
 from cosyserve.gateway.limits import Gate, Limits
 from cosyserve.gateway.rates import Rates
 from cosyserve.gateway.speech.interpreter import Interpreter
@@ -25,3 +26,4 @@ class ConnectionContext:
     metrics: Metrics
     connections: Connections
     voices: KnownVoices
+    encoders: Encoders

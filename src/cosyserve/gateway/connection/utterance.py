@@ -24,7 +24,7 @@ from cosyserve.gateway.connection.text import TextBuffer
 from cosyserve.gateway.errors import ClientLeft
 from cosyserve.gateway.limits import shutting_down, took_too_long
 from cosyserve.gateway.speech.body import SpeechFields
-from cosyserve.gateway.speech.framing import Usage, open_framing
+from cosyserve.gateway.speech.framing import Usage, framing_of
 from cosyserve.gateway.speech.speaking import Speaking
 from cosyserve.gateway.speech.word_times import Spoken, WordTimes
 from cosyserve.gateway.telemetry.record import Record
@@ -142,7 +142,9 @@ class ConnectionUtterance:
                 raise
 
         self._record.consent = fields.consent
-        framing = open_framing("audio", fields.response_format, fields.sample_rate)
+        framing = framing_of(
+            "audio", fields.response_format, fields.sample_rate, self._context.encoders
+        )
         request = await self._context.interpreter.request(fields, "", self._record)
         await deliver(
             StartedEvent(

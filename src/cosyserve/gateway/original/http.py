@@ -13,7 +13,7 @@ from cosyserve.audio import AudioFormat
 from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.original.fields import speech_fields
 from cosyserve.gateway.speech.body import SpeechFields
-from cosyserve.gateway.speech.framing import RawFraming
+from cosyserve.gateway.speech.framing import framing_of
 from cosyserve.gateway.speech.response import SpeechResponse
 from cosyserve.gateway.speech.routes import check_text
 
@@ -31,7 +31,7 @@ def routes(context: ConnectionContext) -> APIRouter:
         check_text(tts_text, context.limits, "tts_text")
         context.rates.take(record, len(tts_text))
         speech_request = await context.interpreter.request(fields, tts_text, record)
-        framing = RawFraming(AudioFormat.PCM, None)
+        framing = framing_of("audio", AudioFormat.PCM, None, context.encoders)
         return SpeechResponse(
             *(context.engine, speech_request, framing, record),
             watermark=context.interpreter.watermark,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import nullcontext
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -120,7 +121,7 @@ class KServeFraming:
     """Samples as the numbers of a JSON array, as they are made."""
 
     media_type = "application/json"
-    quick = False
+    encoder = nullcontext()
 
     def __init__(self, model: str) -> None:
         head = {"model_name": model, "model_version": "1", "outputs": []}
@@ -128,16 +129,10 @@ class KServeFraming:
         self._begin = json.dumps(head).removesuffix("]}") + output
         self._count = 0
 
-    def push(self, samples: Floats) -> bytes:
-        if not np.isfinite(samples).all():
-            raise AudioError("samples that are no numbers")
-        if not len(samples):
-            return b""
-        before = ", " if self._count else self._begin
-        self._count += len(samples)
-        return (before + json.dumps(samples.tolist())[1:-1]).encode()
+    async def push(self, samples: Floats) -> bytes:
+        return await asyncio.to_thread(self._numbers, samples)
 
-    def finish(self, reason: str, usage: Usage) -> bytes:
+    async def finish(self, reason: str, usage: Usage) -> bytes:
         before = "" if self._count else self._begin
         return f'{before}], "shape": [1, {self._count}]}}]}}'.encode()
 
@@ -146,6 +141,15 @@ class KServeFraming:
 
     def failure(self, refusal: Refusal) -> bytes | None:
         return None
+
+    def _numbers(self, samples: Floats) -> bytes:
+        if not np.isfinite(samples).all():
+            raise AudioError("samples that are no numbers")
+        if not len(samples):
+            return b""
+        before = ", " if self._count else self._begin
+        self._count += len(samples)
+        return (before + json.dumps(samples.tolist())[1:-1]).encode()
 
 
 def _text(inputs: dict[InputName, list[Any]], name: InputName) -> str:

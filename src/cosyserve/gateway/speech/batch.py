@@ -16,12 +16,13 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from cosyserve.errors import OverloadError
+from cosyserve.gateway.encoding.encoders import Encoders
 from cosyserve.gateway.errors import ErrorBody, Refusal, invalid_value
 from cosyserve.gateway.limits import Gate, Limits, shutting_down, took_too_long
 from cosyserve.gateway.rates import Rates
 from cosyserve.gateway.speech.body import SpeechBody
 from cosyserve.gateway.speech.dialects import translate
-from cosyserve.gateway.speech.framing import Usage, open_framing
+from cosyserve.gateway.speech.framing import Usage, framing_of
 from cosyserve.gateway.speech.interpreter import Interpreter
 from cosyserve.gateway.speech.routes import check_text
 from cosyserve.gateway.speech.speaking import Speaking
@@ -75,6 +76,7 @@ class SpeechBatch:
         ledger: Ledger,
         record: Record,
         shared: dict[str, Any],
+        encoders: Encoders,
     ) -> None:
         """`record` is that of the whole request, `shared` are fields for items that lack them."""
         self._interpreter = interpreter
@@ -84,6 +86,7 @@ class SpeechBatch:
         self._ledger = ledger
         self._record = record
         self._shared = shared
+        self._encoders = encoders
         self._fetches = interpreter.fetches()
         self._bytes = 0  # of audio
 
@@ -137,7 +140,7 @@ class SpeechBatch:
         if body.timestamps:
             raise invalid_value("a batch has none: ask for one text at a time", ["timestamps"])
         self._rates.take(record, len(body.input))
-        framing = open_framing("audio", body.response_format, body.sample_rate)
+        framing = framing_of("audio", body.response_format, body.sample_rate, self._encoders)
         while True:
             try:
                 request = await self._interpreter.request(body, body.input, record, self._fetches)
@@ -180,7 +183,12 @@ class SpeechBatch:
 
 
 def routes(
-    interpreter: Interpreter, limits: Limits, gate: Gate, rates: Rates, ledger: Ledger
+    interpreter: Interpreter,
+    limits: Limits,
+    gate: Gate,
+    rates: Rates,
+    ledger: Ledger,
+    encoders: Encoders,
 ) -> APIRouter:
     router = APIRouter(tags=["speech"])
 
@@ -190,7 +198,7 @@ def routes(
         shared, record = translate(body.model_extra or {}), request.state.record
         texts = [item.get("input") or shared.get("input") for item in body.items]
         _check_length(texts, INPUTS * limits.input_characters)
-        batch = SpeechBatch(interpreter, limits, gate, rates, ledger, record, shared)
+        batch = SpeechBatch(interpreter, limits, gate, rates, ledger, record, shared, encoders)
         results = await batch.run(body.items, getattr(request.state, "key", None))
         succeeded = sum(result.status == "success" for result in results)
         result = BatchResult(

@@ -1,26 +1,22 @@
-"""How audio is framed in the body of a response: bare, or in Server-Sent Events.
-
-Framings are called from any thread, one call at a time.
-"""
+"""How audio is framed in the body of a response: bare, or in Server-Sent Events."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-import os
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
 from pydantic import BaseModel
 
-from cosyserve.audio import MEDIA_TYPES, AudioFormat, Encoder
-from cosyserve.audio.formats import is_quick, output_rate
+from cosyserve.audio import MEDIA_TYPES, AudioFormat
 from cosyserve.contracts import Floats
+from cosyserve.gateway.encoding.encoders import Encoders, SpeechEncoder
 from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.speech.word_times import WordTimes
 
-# Codecs leave Python's lock to others, so that they keep as many cores busy as there are.
-CODECS = ThreadPoolExecutor(min(32, os.cpu_count() or 1), "codec")
+QUICK_BYTES = 1 << 18  # of audio in an event; all listeners wait while more are written
 
 
 class Usage(BaseModel):
@@ -38,11 +34,15 @@ class Usage(BaseModel):
 
 class Framing(Protocol):
     media_type: str
-    quick: bool  # a second of speech is no work for a thread
 
-    def push(self, samples: Floats) -> bytes: ...
+    @property
+    def encoder(self) -> AbstractContextManager[None]:
+        """Is entered by whoever speaks."""
+        ...
 
-    def finish(self, reason: str, usage: Usage) -> bytes:
+    async def push(self, samples: Floats) -> bytes: ...
+
+    async def finish(self, reason: str, usage: Usage) -> bytes:
         """What is left of the audio; `reason` says how it ended."""
         ...
 
@@ -56,16 +56,15 @@ class Framing(Protocol):
 
 
 class RawFraming:
-    def __init__(self, audio_format: AudioFormat, sample_rate: int | None) -> None:
-        self.media_type = MEDIA_TYPES[audio_format]
-        self.quick = is_quick(audio_format, sample_rate)
-        self._encoder = _opening(audio_format, sample_rate)
+    def __init__(self, media_type: str, encoder: SpeechEncoder) -> None:
+        self.media_type = media_type
+        self.encoder = encoder
 
-    def push(self, samples: Floats) -> bytes:
-        return self._encoder.result().push(samples)
+    async def push(self, samples: Floats) -> bytes:
+        return await self.encoder.push(samples)
 
-    def finish(self, reason: str, usage: Usage) -> bytes:
-        return self._encoder.result().finish()
+    async def finish(self, reason: str, usage: Usage) -> bytes:
+        return await self.encoder.finish()
 
     def words(self, times: WordTimes) -> bytes:
         return b""
@@ -77,14 +76,16 @@ class RawFraming:
 class SSEFraming:
     media_type = "text/event-stream"
 
-    def __init__(self, audio_format: AudioFormat, sample_rate: int | None) -> None:
-        self.quick = is_quick(audio_format, sample_rate)
-        self._encoder = _opening(audio_format, sample_rate)
+    def __init__(self, encoder: SpeechEncoder) -> None:
+        self.encoder = encoder
 
-    def push(self, samples: Floats) -> bytes:
-        return _delta(self._encoder.result().push(samples))
+    async def push(self, samples: Floats) -> bytes:
+        audio = await self.encoder.push(samples)
+        if len(audio) <= QUICK_BYTES:
+            return _delta(audio)
+        return await asyncio.to_thread(_delta, audio)
 
-    def finish(self, reason: str, usage: Usage) -> bytes:
+    async def finish(self, reason: str, usage: Usage) -> bytes:
         done = _event(
             {
                 "type": "speech.audio.done",
@@ -92,7 +93,7 @@ class SSEFraming:
                 "usage": usage.model_dump(),
             }
         )
-        return _delta(self._encoder.result().finish()) + done
+        return _delta(await self.encoder.finish()) + done
 
     def words(self, times: WordTimes) -> bytes:
         return _event({"type": "speech.audio.words"} | times.model_dump())
@@ -101,21 +102,17 @@ class SSEFraming:
         return _event({"type": "error"} | refusal.envelope.model_dump())
 
 
-def open_framing(
-    stream_format: Literal["audio", "sse"], audio_format: AudioFormat, sample_rate: int | None
+def framing_of(
+    stream_format: Literal["audio", "sse"],
+    audio_format: AudioFormat,
+    sample_rate: int | None,
+    encoders: Encoders,
 ) -> Framing:
-    kind = SSEFraming if stream_format == "sse" else RawFraming
-    return kind(audio_format, sample_rate)
-
-
-def _opening(audio_format: AudioFormat, sample_rate: int | None) -> Future[Encoder]:
-    """An encoder, whose codec is opened while the first speech is computed."""
-    out_rate = output_rate(audio_format, sample_rate)  # which refuses it at once
-    if not is_quick(audio_format, sample_rate):
-        return CODECS.submit(Encoder, audio_format, out_rate=out_rate)
-    opened: Future[Encoder] = Future()
-    opened.set_result(Encoder(audio_format, out_rate=out_rate))
-    return opened
+    """A format that can't have the rate is an `AudioError`."""
+    encoder = encoders.of(audio_format, sample_rate)
+    if stream_format == "sse":
+        return SSEFraming(encoder)
+    return RawFraming(MEDIA_TYPES[audio_format], encoder)
 
 
 def _delta(audio: bytes) -> bytes:

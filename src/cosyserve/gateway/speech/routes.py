@@ -9,11 +9,12 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from cosyserve.audio import MEDIA_TYPES
+from cosyserve.gateway.encoding.encoders import Encoders
 from cosyserve.gateway.errors import Refusal, invalid_value
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.rates import Rates
 from cosyserve.gateway.speech.body import OPENAPI_BODY, SpeechBody, StreamFormat, read_speech
-from cosyserve.gateway.speech.framing import Usage, open_framing
+from cosyserve.gateway.speech.framing import Usage, framing_of
 from cosyserve.gateway.speech.interpreter import Interpreter
 from cosyserve.gateway.speech.outcomes import Outcome, Outcomes
 from cosyserve.gateway.speech.response import SpeechResponse
@@ -34,7 +35,9 @@ class PlainRoute(APIRoute):
         return self.endpoint
 
 
-def routes(interpreter: Interpreter, limits: Limits, rates: Rates, outcomes: Outcomes) -> APIRouter:
+def routes(
+    interpreter: Interpreter, limits: Limits, rates: Rates, outcomes: Outcomes, encoders: Encoders
+) -> APIRouter:
     router = APIRouter(tags=["speech"], route_class=PlainRoute)
 
     @router.post(
@@ -53,7 +56,7 @@ def routes(interpreter: Interpreter, limits: Limits, rates: Rates, outcomes: Out
         stream_format = _stream_format(body, request)
         if body.timestamps and stream_format != "sse":
             raise invalid_value("audio alone has none: add stream_format: 'sse'", ["timestamps"])
-        framing = open_framing(stream_format, body.response_format, body.sample_rate)
+        framing = framing_of(stream_format, body.response_format, body.sample_rate, encoders)
         speech_request = await interpreter.request(body, body.input, record)
         key = getattr(request.state, "key", None)
 

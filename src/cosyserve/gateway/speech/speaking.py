@@ -13,13 +13,11 @@ from cosyserve.audio.watermark import Watermark, WatermarkStream
 from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Engine, SpeechRequest
 from cosyserve.engine.text_stream import by_sentence_async
 from cosyserve.errors import AudioError, CosyError, WorkerError
-from cosyserve.gateway.speech.framing import CODECS, Framing, Usage
+from cosyserve.gateway.speech.framing import Framing, Usage
 from cosyserve.gateway.speech.word_times import Spoken, WordClock, WordTimes
 from cosyserve.gateway.telemetry import audit
 from cosyserve.gateway.telemetry.record import Record
 from cosyserve.text.sentences import Split
-
-QUICK_SAMPLES = SAMPLE_RATE  # of a chunk; all listeners wait while a longer one is encoded
 
 TellWords = Callable[[WordTimes], Awaitable[None]]
 
@@ -64,29 +62,30 @@ class Speaking:
         Words are told behind the audio in which they are heard.
         """
         started = time.perf_counter()
-        async with aclosing(self._open()) as chunks:
-            async for made in chunks:
-                chunk = self._trimmed(self._cut(made))
-                self._take(chunk)
-                if len(chunk.samples) or chunk.final:
-                    data = await self._encoded(chunk)
-                    sent = time.perf_counter() - self._record.started
-                    if self._record.first_audio is None:
-                        self._record.first_audio = sent
-                    yield data
-                    await asyncio.sleep(0)  # the loop sends it, and serves others, before the next
-                    self._note_audible(chunk, sent)
-                    if self._clock and tell:
-                        told = await asyncio.to_thread(self._clock.listen, chunk)
-                        if told:
-                            await tell(WordTimes.of(told))
-                if chunk.final:
-                    break
-        if not self._record.finish:
-            raise WorkerError("the speech ended before it was finished")
-        if isinstance(self._request.text, str):  # else it took as long as the text did
-            self._record.speaking_seconds = time.perf_counter() - started
-        yield await self._finished()
+        with self._framing.encoder:
+            async with aclosing(self._open()) as chunks:
+                async for made in chunks:
+                    chunk = self._trimmed(self._cut(made))
+                    self._take(chunk)
+                    if len(chunk.samples) or chunk.final:
+                        data = await self._encoded(chunk)
+                        sent = time.perf_counter() - self._record.started
+                        if self._record.first_audio is None:
+                            self._record.first_audio = sent
+                        yield data
+                        await asyncio.sleep(0)  # the loop sends it, and serves others, first
+                        self._note_audible(chunk, sent)
+                        if self._clock and tell:
+                            told = await asyncio.to_thread(self._clock.listen, chunk)
+                            if told:
+                                await tell(WordTimes.of(told))
+                    if chunk.final:
+                        break
+            if not self._record.finish:
+                raise WorkerError("the speech ended before it was finished")
+            if isinstance(self._request.text, str):  # else it took as long as the text did
+                self._record.speaking_seconds = time.perf_counter() - started
+            yield await self._framing.finish(self._record.finish, self.usage)
 
     @property
     def usage(self) -> Usage:
@@ -150,26 +149,15 @@ class Speaking:
         self._record.underrun_seconds = self._underruns.seconds
 
     async def _encoded(self, chunk: AudioChunk) -> bytes:
-        short = len(chunk.samples) <= QUICK_SAMPLES and self._mark is None
-        if self._framing.quick and short:
-            return self._encode(chunk)
-        return await asyncio.get_running_loop().run_in_executor(CODECS, self._encode, chunk)
-
-    async def _finished(self) -> bytes:
-        if self._framing.quick:
-            return self._framing.finish(self._record.finish, self.usage)
-        reason, loop = self._record.finish, asyncio.get_running_loop()
-        return await loop.run_in_executor(CODECS, self._framing.finish, reason, self.usage)
-
-    def _encode(self, chunk: AudioChunk) -> bytes:
-        began = time.perf_counter()
+        began, samples = time.perf_counter(), chunk.samples
         try:
-            samples = self._mark.push(chunk.samples) if self._mark else chunk.samples
-            data = self._framing.push(samples)
-            self._record.take_encoding(began, time.perf_counter())
-            return data
+            if self._mark:
+                samples = await asyncio.to_thread(self._mark.push, samples)
+            data = await self._framing.push(samples)
         except AudioError as error:  # not the client's audio: an AudioError would blame it
             raise CosyError(f"the model made audio that can't be encoded: {error}") from error
+        self._record.take_encoding(began, time.perf_counter())
+        return data
 
 
 class Underruns:

@@ -46,7 +46,7 @@ WINGS = {
         {"models"},
         {"limits", "policy", "rates"},
         {"telemetry", "keys", "encoding"},
-        {"listening", "key_file", "bodies"},
+        {"listening", "heads", "key_file", "bodies"},
         {"errors"},
     ],
     "engine": [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import ssl
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from cosyserve.errors import InputError
 from cosyserve.settings import Settings
 
 BACKLOG = 2048
+FILES = 1 << 16  # that may be open: a socket for each client, and more for its speech
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,15 @@ class Transport:
             except OSError as error:  # as all errors of TLS are
                 raise InputError(f"no TLS with the certificate {certfile}: {error}") from error
         return cls(certfile, keyfile, settings.trusted_proxies)
+
+
+def allow_files() -> None:
+    """As many as the system lets a process have, up to `FILES`; it begins with fewer."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = FILES if hard == resource.RLIM_INFINITY else min(hard, FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with suppress(ValueError, OSError):  # macOS has further limits
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def listen(host: str, port: int, seconds: float, option: str = "--port") -> socket.socket:

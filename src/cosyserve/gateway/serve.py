@@ -22,9 +22,10 @@ from cosyserve.gateway.app import create_app
 from cosyserve.gateway.connection.connections import Connections
 from cosyserve.gateway.doors import Doors
 from cosyserve.gateway.encoding.encoders import Encoders
+from cosyserve.gateway.heads import BoundedHTTPProtocol
 from cosyserve.gateway.keys import KeyRing
 from cosyserve.gateway.limits import Gate, Limits
-from cosyserve.gateway.listening import BACKLOG, Transport, listen
+from cosyserve.gateway.listening import BACKLOG, Transport, allow_files, listen
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.status import NOT_SPEECH
 from cosyserve.gateway.voices.decoding import Decoder
@@ -57,6 +58,7 @@ async def serve(
     """Serves until SIGTERM or SIGINT, then lets running requests finish and closes the engine."""
     configure_logging()
     return_large_blocks(LARGE_BLOCK)
+    allow_files()
     keys = keys or KeyRing()
     try:
         with ExitStack() as stack:
@@ -146,7 +148,7 @@ class Server(uvicorn.Server):
 def config(app: FastAPI, limits: Limits, transport: Transport = PLAIN) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=BoundedHTTPProtocol,
         ws=BoundedProtocol,
         ws_max_size=limits.body_bytes,
         ws_ping_timeout=limits.seconds,  # who plays what was sent may not read for a long time

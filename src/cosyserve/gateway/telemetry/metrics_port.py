@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from cosyserve.gateway.heads import BoundedHTTPProtocol
 from cosyserve.gateway.telemetry.metrics import Metrics
 
 MAX_SCRAPERS = 16  # at once; more are answered 503
@@ -30,7 +31,7 @@ class MetricsServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=BoundedHTTPProtocol,
                 ws="none",
                 lifespan="off",
                 access_log=False,

@@ -113,6 +113,7 @@ def serving(
             loops.append(asyncio.get_running_loop())
             await server.serve(sockets=[listener])
             await app.state.decoder.close()
+            app.state.encoders.close()
 
         thread = threading.Thread(target=lambda: uvloop.run(run()))
         thread.start()

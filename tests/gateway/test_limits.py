@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
 
+from cosyserve.gateway.bodies import MAX_NUMBERS, MAX_VALUES
 from cosyserve.gateway.limits import Limits
 from cosyserve.settings import Settings
 from tests.gateway.serving import SPEECH, Running, serving
@@ -132,6 +135,53 @@ def test_time_is_limited() -> None:
             slow.sendall(b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
             assert slow.recv(100).startswith(b"HTTP/1.1 408 ")
         server.wait_until_idle()
+
+
+def test_who_is_cut_off_is_told_where_there_are_events() -> None:
+    with serving(SineEngine(delay=9.0), Settings(max_request_seconds=1.0)) as server:
+        last = events(server.say(stream_format="sse", response_format="pcm").text)[-1]
+        assert last["type"] == "error"
+        assert last["error"]["code"] == "timeout"
+        server.wait_until_idle()
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line.removeprefix("data: ")) for line in text.split("\n\n")[:-1]]
+
+
+def test_a_body_that_trickles_is_given_up() -> None:
+    """Within the time that a request has it would keep a place that others want."""
+    head = b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n{"
+    with (
+        serving(settings=Settings(max_idle_seconds=1.0)) as server,
+        socket.create_connection(("127.0.0.1", server.port)) as slow,
+    ):
+        slow.sendall(head)
+        for _ in range(4):
+            time.sleep(0.2)
+            slow.sendall(b" ")
+        heard = slow.recv(10_000)
+        assert heard.startswith(b"HTTP/1.1 408 ")
+        assert b"send it within 1 s" in heard
+        server.wait_until_idle()
+
+
+@pytest.mark.parametrize(
+    "path", [SPEECH, f"{SPEECH}/batch", "/v1/audio/voices", "/v2/models/a/infer"]
+)
+def test_json_of_countless_values_is_not_read(server: Running, path: str) -> None:
+    """Everybody would wait for seconds."""
+    most = MAX_NUMBERS if "v2" in path else MAX_VALUES
+    body = b'{"input": "a", "x": [' + b"0," * most + b"0]}"
+    answer = server.http.post(path, content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "too_many_values"
+    assert f"more than {most} values" in answer.json()["error"]["message"]
+
+
+def test_many_unknown_fields_are_passed_over(server: Running) -> None:
+    unknown = {f"field_{number}": 1 for number in range(MAX_VALUES - 10)}
+    assert server.say(**unknown).status_code == 200
 
 
 def test_a_listener_who_does_not_read_is_given_up() -> None:

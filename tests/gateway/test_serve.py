@@ -129,6 +129,18 @@ def test_a_stream_that_takes_too_long_is_cut() -> None:
     assert speech["BATCH"]["status"] == 503
 
 
+def test_a_stream_that_is_cut_says_why_where_there_are_events() -> None:
+    pcm = {"response_format": "pcm", "stream_format": "sse"}
+    fields = {"model": "sine", "input": "Hello."} | pcm
+    with process("chunks=2, delay=60.0") as (child, first_line):
+        url = address(first_line) + SPEECH
+        with httpx.stream("POST", url, json=fields, timeout=10) as response:
+            child.send_signal(signal.SIGTERM)
+            last = response.read().decode().split("\n\n")[-2]
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "shutting_down"
+        assert ended(child) == "closed 0"
+
+
 def test_websockets_finish_and_go_away() -> None:
     with (
         process("chunks=5, delay=0.2") as (child, first_line),

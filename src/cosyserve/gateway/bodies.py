@@ -15,6 +15,9 @@ from cosyserve.gateway.errors import Refusal
 
 MAX_FIELDS = 32
 MAX_FILES = 2
+MAX_VALUES = 50_000  # of JSON; everybody waits while it is read, a million take seconds
+MAX_NUMBERS = 1_000_000  # where a recording may come as numbers
+SEPARATORS = ",[{"
 
 
 async def read_fields(request: Request) -> Any:
@@ -27,6 +30,24 @@ async def read_fields(request: Request) -> Any:
     raise Refusal(
         415, "send the body as application/json or multipart/form-data", "unsupported_media_type"
     )
+
+
+class JSONBounds:
+    """What may come as JSON: so many values, counted before they are read."""
+
+    def __init__(self, most: int = MAX_VALUES) -> None:
+        self._most = most
+        self._found = 0
+
+    def take(self, data: bytes | str) -> None:
+        """Counts the values of the next piece; what only looks like values inside a text, too."""
+        if isinstance(data, str):
+            self._found += sum(map(data.count, SEPARATORS))
+        else:
+            self._found += sum(map(data.count, SEPARATORS.encode()))
+        if self._found > self._most:
+            message = f"the JSON has more than {self._most} values or commas: send fewer"
+            raise Refusal(400, message, "too_many_values")
 
 
 def read_base64(value: str) -> bytes:

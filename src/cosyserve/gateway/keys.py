@@ -143,12 +143,19 @@ def _from_base64url(text: str) -> bytes | None:
 def _check_origin(headers: Headers) -> None:
     """Programs send no origin. A page of this server's own host may ask, too."""
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+    if origin is not None and _host(origin) != headers.get("host"):
         raise Refusal(
             403,
             "pages of other hosts need a key: set COSYSERVE_API_KEYS on the server",
             "origin_not_allowed",
         )
+
+
+def _host(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # half an IPv6 address
+        return ""
 
 
 def _hash(key: bytes) -> bytes:

@@ -14,12 +14,15 @@ from typing import NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cosyserve.gateway.bodies import MAX_NUMBERS, MAX_VALUES, JSONBounds
 from cosyserve.gateway.errors import ClientLeft, Refusal, retry_after
 from cosyserve.gateway.keys import no_key
 from cosyserve.gateway.telemetry.record import Record
 from cosyserve.settings import Settings
 
 MAX_TEXT = 4096  # characters of instructions, and of what a recording says
+MIN_BODY_RATE = 16_384  # bytes a second; whoever is slower would keep a place that others want
+KSERVE = "/v2/models/"
 ALWAYS_ANSWERED = frozenset({"/health", "/ready", "/metrics"})
 
 
@@ -108,7 +111,8 @@ class Guard:
             await self._run(scope, receive, send)
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = Body(receive, self._limits.body_bytes, scope["state"]["record"])
+        body = Body(receive, self._limits, scope)
+        scope["state"]["interruption"] = self._interruption
         try:
             async with asyncio.timeout(self._limits.seconds) as time_left:
                 watch = asyncio.create_task(body.expire_when_client_leaves(time_left))
@@ -125,7 +129,7 @@ class Guard:
         except asyncio.CancelledError as error:  # by the server, at its end
             if not self._gate.closed:
                 raise
-            raise shutting_down() from error
+            raise self._interruption() from error
         except Exception as error:
             if body.left:
                 raise ClientLeft from error
@@ -133,14 +137,22 @@ class Guard:
                 raise _too_slow(self._limits.seconds, body) from error
             raise
 
+    def _interruption(self) -> Refusal:
+        """Why a request is cancelled whose client is still there."""
+        return (
+            shutting_down() if self._gate.closed else took_too_long("request", self._limits.seconds)
+        )
+
 
 class Body:
     """The receiving side of a request: counts its bytes, and notices when its client leaves."""
 
-    def __init__(self, receive: Receive, limit: int, record: Record) -> None:
+    def __init__(self, receive: Receive, limits: Limits, scope: Scope) -> None:
         self._receive = receive
-        self._limit = limit
-        self._record = record
+        self._limits = limits
+        self._record: Record = scope["state"]["record"]
+        self._json = _json_bounds(scope)
+        self._began = asyncio.get_running_loop().time()
         self._taken = 0
         self._whole = asyncio.Event()
 
@@ -155,17 +167,32 @@ class Body:
     async def receive(self) -> Message:
         if self.whole:
             await asyncio.Future()  # the only message to come is the watch's business
-        message = await self._receive()
+        message = await self._next()
         if message["type"] == "http.disconnect":
             self._record.client_left = True
             raise ClientLeft
-        self._taken += len(message.get("body", b""))
-        if self._taken > self._limit:
-            _too_large(self._limit)
+        data = message.get("body", b"")
+        self._taken += len(data)
+        if self._taken > self._limits.body_bytes:
+            _too_large(self._limits.body_bytes)
+        if self._json:
+            self._json.take(data)
         if not message.get("more_body"):
             self._whole.set()
             self._record.body_pending = False
         return message
+
+    async def _next(self) -> Message:
+        seconds = self._limits.idle_seconds + self._taken / MIN_BODY_RATE
+        try:
+            async with asyncio.timeout_at(self._began + seconds):
+                return await self._receive()
+        except TimeoutError:
+            message = (
+                f"{self._taken} bytes of the body came in {seconds:.0f} s: send it within "
+                f"{self._limits.idle_seconds:g} s, or {MIN_BODY_RATE} bytes of it a second"
+            )
+            raise Refusal(408, message, "timeout") from None
 
     async def expire_when_client_leaves(self, time_left: asyncio.Timeout) -> None:
         await self._whole.wait()
@@ -188,6 +215,14 @@ def took_too_long(what: str, seconds: float) -> Refusal:
 def too_many(what: str) -> Refusal:
     message = f"{what}, which is the limit; try later"
     return Refusal(429, message, "too_many_requests", headers=retry_after(1))
+
+
+def _json_bounds(scope: Scope) -> JSONBounds | None:
+    """None: the body is said to be something else."""
+    kind = dict(scope["headers"]).get(b"content-type", b"application/json")
+    if b"json" not in kind.lower():
+        return None
+    return JSONBounds(MAX_NUMBERS if scope["path"].startswith(KSERVE) else MAX_VALUES)
 
 
 def _check_announced(scope: Scope, limit: int) -> None:

@@ -11,6 +11,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.errors import OverloadError
+from cosyserve.gateway.dialects.elevenlabs import FIRST_MESSAGE_BYTES
 from cosyserve.settings import Settings
 from tests.gateway.dialects.twin import Twin, dialed
 from tests.gateway.dialects.twins import STOPPABLE, TWINS, DashScope, Deepgram, ElevenLabs
@@ -172,6 +173,19 @@ def test_a_key_in_the_first_message(narrow: Running) -> None:
             assert twin.error(twin.hear().last)
             assert close_code(twin.socket) == 1008
     assert narrow.engine.sessions == sessions
+
+
+def test_messages_are_small_until_there_is_a_key() -> None:
+    large = {"text": " ", "unknown": "x" * 2 * FIRST_MESSAGE_BYTES}
+    with serving(keys=[KEY]) as guarded:
+        with dialed(guarded, ElevenLabs) as twin:
+            twin.tell(**large, xi_api_key=KEY)
+            assert close_code(twin.socket) == 1009
+        with dialed(guarded, ElevenLabs) as twin:
+            twin.tell(text=" ", xi_api_key=KEY)
+            assert not twin.error(twin.say().last)
+            twin.tell(**large)
+            assert not twin.error(twin.say().last)
 
 
 @every_dialect

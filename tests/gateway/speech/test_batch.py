@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import httpx
@@ -18,6 +19,7 @@ from tests.gateway.serving import SPEECH, Running, serving
 from tests.gateway.sine_engine import SineEngine
 
 BATCH = f"{SPEECH}/batch"
+JSON = {"Content-Type": "application/json"}
 
 
 def ask(server: Running, *items: Any, **shared: Any) -> httpx.Response:
@@ -46,11 +48,14 @@ def test_items_are_spoken_in_order_with_shared_fields(server: Running) -> None:
 
 def test_an_items_error_is_its_own(server: Running) -> None:
     words = {"input": "Hello.", "word_timestamps": True}
-    items = [{"input": "Hello."}, {"input": "Hello.", "voice": "nobody"}, {"input": ""}, {}, words]
-    answer = ask(server, *items).json()
-    assert (answer["succeeded"], answer["failed"]) == (1, 4)
+    half = {"input": "Hello.", "lexicon": {"a": "\ud800"}}
+    nobody = {"input": "Hello.", "voice": "nobody"}
+    items = [{"input": "Hello."}, nobody, {"input": ""}, {}, words, half]
+    body = json.dumps({"items": items, "response_format": "pcm"})  # half a pair as an escape
+    answer = server.http.post(BATCH, content=body, headers=JSON).json()
+    assert (answer["succeeded"], answer["failed"]) == (1, 5)
     codes = [result.get("error", {}).get("code") for result in answer["results"]]
-    assert codes == [None, "voice_not_found", *3 * ["invalid_value"]]
+    assert codes == [None, "voice_not_found", *4 * ["invalid_value"]]
     assert all("audio_data" not in result for result in answer["results"][1:])
 
 

@@ -102,6 +102,18 @@ def test_an_utterance_is_a_request_while_it_lasts(narrow: Running) -> None:
         assert narrow.say().status_code == 200
 
 
+def test_utterances_without_a_text_take_nobodys_place(narrow: Running) -> None:
+    with talking(narrow.url) as first, talking(narrow.url) as second:
+        for talk in (first, second):
+            talk.start()
+            talk.hear("started")
+        assert narrow.say().status_code == 200
+        for talk in (first, second):
+            talk.text("Hello.")
+            talk.send("end")
+            assert talk.hear("done").last["finish_reason"] == "stop"
+
+
 def test_whoever_never_begins_is_sent_away(impatient: Running) -> None:
     with talking(impatient.url) as talk:
         codes = []
@@ -220,7 +232,7 @@ def test_a_key_has_its_own_limit(guarded: Running) -> None:
 
 
 def test_without_keys_pages_of_other_hosts_may_not(server: Running) -> None:
-    for origin in ("https://elsewhere.example", "http://127.0.0.1:1", "null", ""):
+    for origin in ("https://elsewhere.example", "http://127.0.0.1:1", "null", "", "http://["):
         with pytest.raises(InvalidStatus) as refused, talking(server.url, origin=origin):
             pass
         assert refused.value.response.status_code == 403

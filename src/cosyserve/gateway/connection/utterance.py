@@ -107,7 +107,7 @@ class ConnectionUtterance:
         if self._reason:
             raise self._reason
         try:
-            with self._context.gate.admit(self._key), self._rated():
+            with self._rated():
                 async with asyncio.timeout(limits.seconds) as self._timeout:
                     await self._speak(send)
         except Exception as error:
@@ -145,7 +145,8 @@ class ConnectionUtterance:
         framing = framing_of(
             "audio", fields.response_format, fields.sample_rate, self._context.encoders
         )
-        request = await self._context.interpreter.request(fields, "", self._record)
+        with self._context.gate.admit(self._key):
+            request = await self._context.interpreter.request(fields, "", self._record)
         await deliver(
             StartedEvent(
                 request_id=self._record.request_id,
@@ -155,7 +156,7 @@ class ConnectionUtterance:
         )
         if isinstance(self._text, str):
             request = replace(request, text=self._text)
-        else:  # only now: an utterance without text yet must not take a place in the engine
+        else:  # only now: an utterance without text yet must not take anybody's place
             request = replace(request, text=await self._text.begin())
             self._record.started = self._text.started or self._record.started
         self._speaking = Speaking(
@@ -170,11 +171,12 @@ class ConnectionUtterance:
         async def tell(times: WordTimes) -> None:
             await deliver(WordsEvent(request_id=self._record.request_id, **dict(times)))
 
-        async with aclosing(self._speaking.audio(tell)) as audio:
-            async for data in audio:
-                for begin in range(0, len(data), FRAME_BYTES):
-                    await deliver(data[begin : begin + FRAME_BYTES])
-                self._record.bytes_out += len(data)
+        with self._context.gate.admit(self._key):
+            async with aclosing(self._speaking.audio(tell)) as audio:
+                async for data in audio:
+                    for begin in range(0, len(data), FRAME_BYTES):
+                        await deliver(data[begin : begin + FRAME_BYTES])
+                    self._record.bytes_out += len(data)
         await deliver(self._done(self._record.finish))
 
     @property

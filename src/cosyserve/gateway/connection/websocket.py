@@ -8,6 +8,7 @@ from fastapi import WebSocket
 from pydantic_core import from_json
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
+from cosyserve.gateway.bodies import JSONBounds
 from cosyserve.gateway.errors import MAX_FAULT, ClientLeft, Refusal
 
 NORMAL, GOING_AWAY, POLICY = 1000, 1001, 1008  # why it is closed
@@ -34,8 +35,10 @@ class Socket:
         message = await self._websocket.receive()
         if message["type"] == "websocket.disconnect":
             raise ClientLeft
+        text = message.get("text") or ""
+        JSONBounds().take(text)
         try:
-            value = from_json(message.get("text") or "")
+            value = from_json(text)
         except ValueError as error:
             fault = f"send a JSON object in a text frame: {error!s:.{MAX_FAULT}}"
             raise Refusal(400, fault, "invalid_json") from error

@@ -38,6 +38,7 @@ FORMATS = {
     "wav": AudioFormat.WAV,
 }
 DEFAULT_FORMAT = "mp3_44100_128"
+FIRST_MESSAGE_BYTES = 1 << 16  # of a client who has not shown a key yet
 
 
 class Alignment(Enum):
@@ -90,6 +91,7 @@ class ElevenLabsConnection(DialectConnection):
         self._key_ring = websocket.scope["state"].get("key_ring")
         if self._key_ring:
             self.share = 0.25  # others, who have shown their keys, must find a place
+            websocket.scope["state"]["bound_first_message"](FIRST_MESSAGE_BYTES)
         self._context_id: str | None = None  # in the message that is being read
         self._aligned: dict[str, float] = {}  # seconds of a stream that its next times count from
 

@@ -75,7 +75,8 @@ AudioSource = Annotated[
     BeforeValidator(_read_source),
     WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
 ]
-LexiconFields = Annotated[dict[str, str], BeforeValidator(_read_json)]
+LexiconText = Annotated[str, Field(max_length=MAX_TEXT)]
+LexiconFields = Annotated[dict[LexiconText, LexiconText], BeforeValidator(_read_json)]
 Format = Annotated[AudioFormat, WithJsonSchema({"type": "string", "enum": list(AudioFormat)})]
 
 

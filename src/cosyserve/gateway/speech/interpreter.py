@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -93,8 +94,8 @@ class Interpreter:
         ignored = fields.model_extra or ()
         if ignored and self._policy.strict_fields:
             raise invalid_value("there is no such field", [min(ignored)])
-        for label in labels(ignored):
-            self._metrics.ignored_fields.labels(label).inc()
+        for label, count in Counter(labels(ignored)).items():
+            self._metrics.ignored_fields.labels(label).inc(count)
 
     async def _speaker(
         self,

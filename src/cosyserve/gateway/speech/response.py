@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cosyserve.audio.watermark import Watermark
 from cosyserve.contracts import Engine, SpeechRequest
-from cosyserve.gateway.errors import as_refusal
+from cosyserve.gateway.errors import Refusal, as_refusal
 from cosyserve.gateway.speech.framing import Framing, Usage
 from cosyserve.gateway.speech.speaking import Speaking
 from cosyserve.gateway.speech.word_times import WordTimes
 from cosyserve.gateway.telemetry.record import Record
+
+REPORT_SECONDS = 1.0  # for a last event
 
 
 class SpeechResponse(Response):
@@ -64,17 +67,27 @@ class SpeechResponse(Response):
                     await self._send(send, data)
             finish = self._record.finish
             await self._send(send, b"", last=True)
+        except asyncio.CancelledError:
+            if not self._record.client_left:
+                await self._report(scope["state"]["interruption"](), send)
+            raise
         except Exception as error:
             finish = "error"
-            report = self._framing.failure(as_refusal(error)) if self._record.status else None
-            if report is not None:
-                await self._send(send, report, last=True)
+            await self._report(as_refusal(error), send)
             raise
         finally:
             if self._record.client_left:
                 finish = "cancelled"
             if self._ended and self._record.status:
                 self._ended(finish, self._speaking.usage)
+
+    async def _report(self, refusal: Refusal, send: Send) -> None:
+        """Tells a listener, if any audio was sent; one who doesn't read is not waited for."""
+        report = self._framing.failure(refusal) if self._record.status else None
+        if report is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REPORT_SECONDS):
+                    await self._send(send, report, last=True)
 
     async def _begin(self, send: Send) -> None:
         await send(

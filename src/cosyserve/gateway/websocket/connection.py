@@ -85,7 +85,8 @@ class WebSocketConnection(StreamsConnection):
     async def take_next(self) -> None:
         self._reading = ""
         value = await self._socket.receive()
-        if not self._utterances and value.get("type") in self._others:
+        kind = value.get("type")
+        if not self._utterances and isinstance(kind, str) and kind in self._others:
             self.message_of_another = value
             raise ClientLeft  # to somebody else
         self._reading = context_of(value)

@@ -4,9 +4,24 @@ from __future__ import annotations
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
+from websockets.http11 import Request
 
 
 class BoundedProtocol(WebSocketsSansIOProtocol):
+    """`bound_first_message` in its scope's state says how large the first message may be."""
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if not self.close_sent:
+            self.scope["state"]["bound_first_message"] = self._bound_first_message
+
+    def _bound_first_message(self, most: int) -> None:
+        self.conn.max_message_size = min(most, self.config.ws_max_size)
+
+    def send_receive_event_to_app(self) -> None:
+        super().send_receive_event_to_app()
+        self.conn.max_message_size = self.config.ws_max_size
+
     def handle_ping(self) -> None:
         if self.writable.is_set():
             super().handle_ping()

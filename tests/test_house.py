@@ -46,7 +46,7 @@ WINGS = {
         {"models"},
         {"limits", "policy", "rates"},
         {"telemetry", "keys", "encoding"},
-        {"listening", "heads", "key_file", "bodies"},
+        {"transport", "key_file", "bodies"},
         {"errors"},
     ],
     "engine": [

@@ -25,11 +25,11 @@ from cosyserve.gateway.doors import Doors
 from cosyserve.gateway.key_file import KeyFile
 from cosyserve.gateway.keys import KeyRing
 from cosyserve.gateway.limits import Limits
-from cosyserve.gateway.listening import Transport
 from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.serve import configure_logging
 from cosyserve.gateway.serve import serve as serve_http
+from cosyserve.gateway.transport.listening import Transport
 from cosyserve.settings import Settings, option_name
 from cosyserve.voices.store import VoiceStore, open_store
 

@@ -21,10 +21,10 @@ from cosyserve.gateway.app import create_app
 from cosyserve.gateway.key_file import KeyFile
 from cosyserve.gateway.keys import KeyRing
 from cosyserve.gateway.limits import Limits
-from cosyserve.gateway.listening import Transport, listen
 from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.serve import config
+from cosyserve.gateway.transport.listening import Transport, listen
 from cosyserve.settings import Settings
 from cosyserve.voices.store import open_store
 from tests.gateway.sine_engine import SineEngine

@@ -12,8 +12,8 @@ from importlib import import_module
 
 from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.keys import KeyRing
-from cosyserve.gateway.listening import listen
 from cosyserve.gateway.telemetry.metrics_port import answer_scrapers
+from cosyserve.gateway.transport.listening import listen
 from cosyserve.settings import Settings
 
 WYOMING = "cosyserve.gateway.wyoming.server"

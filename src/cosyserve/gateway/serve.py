@@ -22,14 +22,14 @@ from cosyserve.gateway.app import create_app
 from cosyserve.gateway.connection.connections import Connections
 from cosyserve.gateway.doors import Doors
 from cosyserve.gateway.encoding.encoders import Encoders
-from cosyserve.gateway.heads import BoundedHTTPProtocol
 from cosyserve.gateway.keys import KeyRing
 from cosyserve.gateway.limits import Gate, Limits
-from cosyserve.gateway.listening import BACKLOG, Transport, allow_files, listen
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.status import NOT_SPEECH
+from cosyserve.gateway.transport.http import BoundedHTTPProtocol
+from cosyserve.gateway.transport.listening import BACKLOG, Transport, allow_files, listen
+from cosyserve.gateway.transport.websocket import BoundedWebSocketProtocol
 from cosyserve.gateway.voices.decoding import Decoder
-from cosyserve.gateway.websocket.protocol import BoundedProtocol
 from cosyserve.malloc import return_large_blocks
 from cosyserve.voices.store import VoiceStore
 
@@ -149,7 +149,7 @@ def config(app: FastAPI, limits: Limits, transport: Transport = PLAIN) -> uvicor
     return uvicorn.Config(
         app,
         http=BoundedHTTPProtocol,
-        ws=BoundedProtocol,
+        ws=BoundedWebSocketProtocol,
         ws_max_size=limits.body_bytes,
         ws_ping_timeout=limits.seconds,  # who plays what was sent may not read for a long time
         ws_per_message_deflate=False,  # audio doesn't get smaller, and everybody waits meanwhile

@@ -13,10 +13,10 @@ from cosyserve.errors import InputError
 from cosyserve.gateway.doors import Doors
 from cosyserve.gateway.keys import KeyRing
 from cosyserve.gateway.limits import Limits
-from cosyserve.gateway.listening import listen
 from cosyserve.gateway.serve import serve
 from cosyserve.gateway.telemetry.metrics import Metrics
 from cosyserve.gateway.telemetry.metrics_port import answer_scrapers
+from cosyserve.gateway.transport.listening import listen
 from cosyserve.settings import Settings
 from cosyserve.voices.store import open_store
 from tests.gateway.serving import SPEECH

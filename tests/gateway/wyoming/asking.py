@@ -13,7 +13,7 @@ from wyoming.client import AsyncTcpClient
 from wyoming.error import Error
 from wyoming.event import Event
 
-from cosyserve.gateway.listening import listen
+from cosyserve.gateway.transport.listening import listen
 from cosyserve.gateway.wyoming.server import wyoming_server
 from cosyserve.settings import Settings
 from tests.gateway.serving import Running, opened, serving

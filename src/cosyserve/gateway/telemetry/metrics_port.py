@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from cosyserve.gateway.heads import BoundedHTTPProtocol
 from cosyserve.gateway.telemetry.metrics import Metrics
+from cosyserve.gateway.transport.http import BoundedHTTPProtocol
 
 MAX_SCRAPERS = 16  # at once; more are answered 503
 

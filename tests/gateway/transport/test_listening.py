@@ -15,7 +15,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from cosyserve.errors import InputError
-from cosyserve.gateway.listening import Transport
+from cosyserve.gateway.transport.listening import Transport
 from cosyserve.settings import Settings
 from tests.gateway.serving import serving
 from tests.gateway.talking import OVER, STREAM

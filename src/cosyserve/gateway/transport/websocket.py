@@ -7,7 +7,7 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 
 
-class BoundedProtocol(WebSocketsSansIOProtocol):
+class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
     """`bound_first_message` in its scope's state says how large the first message may be."""
 
     def handle_connect(self, event: Request) -> None:

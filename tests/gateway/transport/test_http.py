@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cosyserve.gateway import heads
-from cosyserve.gateway.heads import HEAD_BYTES
+from cosyserve.gateway.transport import http
+from cosyserve.gateway.transport.http import HEAD_BYTES
 from cosyserve.settings import Settings
 from tests.gateway.serving import SPEECH, Running, serving
 from tests.gateway.talking import talking
@@ -86,7 +86,7 @@ def test_a_large_body_is_no_head(server: Running) -> None:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    monkeypatch.setattr(heads, "HEAD_SECONDS", 1.0)
+    monkeypatch.setattr(http, "HEAD_SECONDS", 1.0)
     with serving(settings=Settings()) as running:
         yield running
 
@@ -118,5 +118,5 @@ def test_who_listens_or_is_connected_is_not_hurried(hasty: Running) -> None:
 
 def test_a_websocket_is_no_head(hasty: Running) -> None:
     with talking(hasty.url) as talk:
-        time.sleep(2 * heads.HEAD_SECONDS)
+        time.sleep(2 * http.HEAD_SECONDS)
         assert talk.say().last["finish_reason"] == "stop"

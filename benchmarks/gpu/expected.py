@@ -25,10 +25,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.gpu.bench import FULL, PROMPT_TOKENS
 from benchmarks.gpu.speech import first_tokens
 from cosyserve.contracts import FRAMES_PER_TOKEN
+from cosyserve.models.config import UNetConfig
 from cosyserve.models.flow.flow import Flow
 from cosyserve.models.vocoder.hift import HiFT
 
-MEASURED = Path(__file__).parents[1] / "history" / "2026-11-15-nvidia-h200.json"
+MEASURED = Path(__file__).parents[1] / "history" / "2026-11-19T0842-nvidia-h200-cosyvoice2.json"
 TYPE_BYTES = 2
 
 
@@ -90,18 +91,23 @@ def lm_step(report: dict[str, Any]) -> Work:
 
 
 def first_chunk() -> Work:
-    """CosyVoice2's flow and vocoder, for the first chunk behind the benchmark's prompt."""
+    """CosyVoice2's flow and vocoder, for the first chunk behind the benchmark's prompt, of which
+    the estimator's keys and values are kept."""
     config = FULL["cosyvoice2"]
     assert config.flow
     assert config.vocoder
+    unet = config.flow.estimator
+    assert isinstance(unet, UNetConfig)
     with torch.device("meta"), torch.inference_mode():
         flow, vocoder = Flow(config.flow).eval(), HiFT(config.vocoder).eval()
         first = first_tokens(config.flow)
         tokens, frames = first - flow.lookahead, FRAMES_PER_TOKEN * (first - flow.lookahead)
-        rows, every = 2, FRAMES_PER_TOKEN * (PROMPT_TOKENS + tokens)  # one more for guidance
-        mel = torch.empty(rows, config.flow.mel, every)
+        known = (PROMPT_TOKENS - flow.lookahead) // flow.grid * flow.grid
+        past, own = (FRAMES_PER_TOKEN * n for n in (known, PROMPT_TOKENS + tokens - known))
+        rows = 2  # one more for guidance
+        mel = torch.empty(rows, config.flow.mel, own)
         with FlopCounterMode(display=False) as steps:
-            mask = torch.zeros(rows, 1, every, every)
+            mask = torch.zeros(rows, 1, own, own)
             flow.estimator(mel, mel, mel[:, :, 0], mel, torch.empty(rows), mask)
         with FlopCounterMode(display=False) as rest:
             given = torch.empty(1, PROMPT_TOKENS + first, flow.encoder.config.size)
@@ -110,11 +116,13 @@ def first_chunk() -> Work:
             flow.encoder(given, lengths, inside, PROMPT_TOKENS + tokens, True)
             source = torch.empty(1, frames * vocoder.frame)
             vocoder(torch.empty(1, config.flow.mel, frames), source)
+    layers = unet.blocks * (unet.mid + 2)
+    kept = past * rows * layers * 2 * unet.heads * unet.head_dim  # keys and values of a step
     estimator = sum(p.numel() for p in flow.estimator.parameters())
     others = sum(p.numel() for part in (flow.encoder, vocoder) for p in part.parameters())
-    weights = config.flow.steps * estimator + others
-    flops = config.flow.steps * steps.get_total_flops() + rest.get_total_flops()
-    return Work(1e-9 * TYPE_BYTES * weights, 1e-12 * flops)
+    read = config.flow.steps * (estimator + kept) + others
+    flops = config.flow.steps * (steps.get_total_flops() + 2 * own * kept)
+    return Work(1e-9 * TYPE_BYTES * read, 1e-12 * (flops + rest.get_total_flops()))
 
 
 def table(report: dict[str, Any]) -> Iterator[str]:

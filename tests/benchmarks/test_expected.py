@@ -20,14 +20,15 @@ def test_a_time_is_a_chain_and_what_bandwidth_and_products_take() -> None:
     assert h200.on(Card("a tenth of the products", 4800, 98.9), work) == pytest.approx(14.0)
 
 
-def test_a_first_chunk_reads_the_estimator_at_each_step() -> None:
+def test_a_first_chunk_reads_the_estimator_and_the_voices_prompt_at_each_step() -> None:
     work = first_chunk()
-    assert work.gigabytes == pytest.approx(1.543, abs=0.001)
-    assert work.teraflops == pytest.approx(0.6486, abs=0.0001)
+    prompt = 150 * 2.294e-3  # frames, in GB each
+    assert work.gigabytes == pytest.approx(1.543 + prompt, abs=0.001)
+    assert work.teraflops == pytest.approx(0.1833, abs=0.0001)
 
 
 def test_the_page_has_the_table() -> None:
     lines = list(table(json.loads(MEASURED.read_text("utf-8"))))
     assert len(lines) == 2 + len(CARDS)
     assert "\n".join(lines) in PAGE.read_text("utf-8")
-    assert lines[-1].endswith("| 0.42 ms | 14 ms |")  # what was measured
+    assert lines[-1].endswith("| 0.37 ms | 10 ms |")  # what was measured

@@ -60,7 +60,7 @@ def test_a_plan_holds_what_was_measured_or_there_is_none(
     [
         (replace(H200, gpu="a100"), "nobody has measured --gpu a100 .* known: --gpu h200"),
         (replace(H200, llm="trtllm"), "nobody has measured --gpu h200 --flow unet --llm trtllm"),
-        (replace(H200, first_audio_ms=20.0), "the soonest was 44 ms .p95. for 32 streams"),
+        (replace(H200, first_audio_ms=20.0), "the soonest was 25 ms .p95. for 32 streams"),
         (replace(H200, streams=1601), "4 h200 serve at most 1600 streams .* takes 5 GPUs"),
         (replace(L20, gpus=4, streams=100), "4 l20 serve at most 4 streams .* takes 65 GPUs"),
     ],
@@ -83,7 +83,13 @@ def test_workers_of_ours_have_a_gpu_each(tmp_path: Path) -> None:
     assert str(program.command).count("--device cuda:") == 2
 
 
-@pytest.mark.parametrize(("flow", "memory"), [("unet", "19.5 GiB"), ("dit", "19.7 GiB")])
+@pytest.mark.parametrize(
+    ("flow", "memory"),
+    [
+        ("unet", "62 GiB each (cache 12, voices' prompts 41,"),
+        ("dit", "20.6 GiB each (cache 12, all"),
+    ],
+)
 def test_a_worker_takes_what_was_measured_of_its_flow(
     flow: Flow, memory: str, tmp_path: Path
 ) -> None:

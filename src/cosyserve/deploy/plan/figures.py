@@ -8,13 +8,9 @@ from typing import Literal
 from cosyserve.deploy.stages.deployment import LLM, Flow
 
 HISTORY = "benchmarks/history"
-FEW = f"{HISTORY}/2026-11-15-nvidia-h200.json (random weights, in process, throughput)"
-HUNDRED = (
-    f"{HISTORY}/2026-11-18T1533-nvidia-h200-cosyvoice2.json (random weights, over HTTP, throughput)"
-)
-CROWD = (
-    f"{HISTORY}/2026-11-18T1839-nvidia-h200-cosyvoice2.json (random weights, over HTTP, throughput)"
-)
+RUN = f"{HISTORY}/2026-11-19T0842-nvidia-h200-cosyvoice2.json"
+FEW = f"{RUN} (random weights, in process, throughput)"
+CROWD = f"{RUN} (random weights, over HTTP, throughput)"
 DIT_FEW = f"{HISTORY}/2026-11-17T1243-nvidia-h200-dit.json (random weights, in process, throughput)"
 DIT_CROWD = (
     f"{HISTORY}/2026-11-17T1833-nvidia-h200-dit.json (random weights, over HTTP, throughput)"
@@ -72,12 +68,12 @@ class Figure:
 
 
 FIGURES = (
-    Figure("h200", "unet", "ours", TOGETHER, 32, 44, "p95", FEW),
-    Figure("h200", "unet", "ours", TOGETHER, 100, 77, "p95", HUNDRED),
-    Figure("h200", "unet", "ours", TOGETHER, 200, 102, "p95", CROWD),
-    Figure("h200", "unet", "ours", TOGETHER, 260, 115, "p95", CROWD),
-    Figure("h200", "unet", "ours", TOGETHER, 320, 176, "p95", CROWD),
-    Figure("h200", "unet", "ours", TOGETHER, 400, 202, "p95", CROWD),
+    Figure("h200", "unet", "ours", TOGETHER, 32, 25, "p95", FEW),
+    Figure("h200", "unet", "ours", TOGETHER, 100, 66, "p95", CROWD),
+    Figure("h200", "unet", "ours", TOGETHER, 200, 98, "p95", CROWD),
+    Figure("h200", "unet", "ours", TOGETHER, 260, 130, "p95", CROWD),
+    Figure("h200", "unet", "ours", TOGETHER, 320, 173, "p95", CROWD),
+    Figure("h200", "unet", "ours", TOGETHER, 400, 238, "p95", CROWD),
     Figure("h200", "dit", "ours", TOGETHER, 32, 33, "p95", DIT_FEW),
     Figure("h200", "dit", "ours", TOGETHER, 100, 60, "p95", DIT_CROWD),
     Figure("h200", "dit", "ours", TOGETHER, 200, 76, "p95", DIT_CROWD),

@@ -16,8 +16,9 @@ from cosyserve.errors import InputError
 from cosyserve.triton.process import Ports
 
 CACHE_GIB = 256 * 48 / 1024  # of the LM: 256 slots, 12 KiB a position, 4096 positions
-# torch's with 256 slots, measured on an H200; what is kept of voices takes a tenth of the rest.
-OURS_GIB = {"unet": 19.5, "dit": 19.7}
+# Of a worker with 256 slots on an H200, by nvidia-smi, and of that what is kept of 64 voices.
+OURS_GIB = {"unet": 62.0, "dit": 20.6}
+PROMPTS_GIB = {"unet": 41.0, "dit": 0.0}
 TRTLLM_GIB = 24.0  # the least that the original's guide asks for
 SET_PORTS = 100  # between the ports of two sets of GPUs
 
@@ -49,12 +50,10 @@ def _workers(plan: Plan, model: Path) -> Placed:
     gpus = tuple(range(plan.gpus))
     devices = (word for gpu in gpus for word in ("--device", f"cuda:{gpu}"))
     command = cosyserve("serve", "--model", model, "--profile", "throughput", *devices)
-    measured = OURS_GIB[plan.demand.flow]
-    rest = measured - CACHE_GIB
-    memory = (
-        f"{measured:g} GiB each (cache {CACHE_GIB:g}, weights and graphs {rest:.1f}), and what "
-        "CUDA takes for itself"
-    )
+    measured, prompts = OURS_GIB[plan.demand.flow], PROMPTS_GIB[plan.demand.flow]
+    kept = f"voices' prompts {prompts:g}, " if prompts else ""
+    rest = measured - CACHE_GIB - prompts
+    memory = f"{measured:g} GiB each (cache {CACHE_GIB:g}, {kept}all else {rest:.1f})"
     return Placed(gpus, "gateway and a worker on each GPU", (8080,), memory, command)
 
 

@@ -172,7 +172,7 @@ class Settings(BaseSettings):
     fetched, unless it leads to an address that is not public."""
     require_consent: bool = False
     """What a recording in a request for speech needs: 0, nothing more; 1, a `consent`, as every
-    stored voice does."""
+    voice does that is stored over HTTP."""
 
     watermark_key: SecretStr = SecretStr("")
     """The secret of the inaudible mark on speech with any voice but the model's own, of 16
@@ -216,10 +216,10 @@ class Settings(BaseSettings):
     """The number of requests with the same key inside the server at once; more are refused with
     429."""
     max_requests_per_minute: int = Field(default=0, ge=0)
-    """The number of texts that a key, or without keys an address, may have spoken in a minute; more
+    """The number of texts that a key, or without keys an address, may ask for in a minute; more
     are refused with 429; 0 is any number."""
     max_characters_per_minute: int = Field(default=0, ge=0)
-    """The number of characters that a key, or without keys an address, may have spoken in a minute;
+    """The number of characters that a key, or without keys an address, may ask for in a minute;
     more are refused with 429; 0 is any number."""
     max_connections: int = Field(default=1024, ge=1)
     """The number of WebSockets and Wyoming connections that are open at once, a quarter of them at

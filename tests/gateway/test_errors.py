@@ -168,7 +168,13 @@ def test_the_engines_nan_is_not_the_clients_fault(server: Running) -> None:
         ({"ref_audio": "file:///etc/passwd"}, 400, "invalid_value", "reference_audio"),
         ({"ref_audio": ["AAAA", "AAAA"]}, 400, "invalid_value", "reference_audio"),
         ({"ref_audio": "data:audio/wav,AAAA"}, 400, "invalid_value", "reference_audio"),
-        ({"ref_audio": "https://example.org/a.wav"}, 400, "invalid_value", "ref_audio"),
+        ({"ref_audio": "https://example.org/a.wav"}, 400, "invalid_value", "reference_audio"),
+        (
+            {"references": [{"audio": "https://example.org/a.wav"}]},
+            400,
+            "invalid_value",
+            "references",
+        ),
         ({"references": [{"text": "Hum."}]}, 400, "invalid_value", "references"),
         ({"references": [{"data": "AAAA"}] * 2}, 400, "invalid_value", "references"),
         (

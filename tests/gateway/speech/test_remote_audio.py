@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from cosyserve.audio import AudioFormat, encode
-from cosyserve.gateway.errors import Refusal
+from cosyserve.errors import AudioError
 from cosyserve.gateway.speech import remote_audio
 from cosyserve.gateway.speech.remote_audio import fetch, is_public
 from cosyserve.settings import Settings
@@ -132,7 +132,7 @@ def test_addresses_that_are_public(address: str) -> None:
 )
 def test_no_way_into_the_own_network(site: int, url: str) -> None:
     Site.hosts.clear()
-    with pytest.raises(Refusal, match="not public"):
+    with pytest.raises(AudioError, match="not public"):
         get(url.format(port=site))
     assert Site.hosts == []
 
@@ -149,14 +149,14 @@ def test_no_way_into_the_own_network(site: int, url: str) -> None:
     ],
 )
 def test_redirects_lead_nowhere_else(site: int, path: str, fault: str) -> None:
-    with pytest.raises(Refusal, match=fault):
+    with pytest.raises(AudioError, match=fault):
         get(f"http://127.0.0.1:{site}/{path}")
 
 
 @pytest.mark.usefixtures("loopback_is_public")
 def test_a_recording_is_bounded_and_follows_a_redirect(site: int) -> None:
     assert get(f"http://127.0.0.1:{site}/moved") == RECORDING
-    with pytest.raises(Refusal, match="larger than 1000 bytes"):
+    with pytest.raises(AudioError, match="larger than 1000 bytes"):
         get(f"http://127.0.0.1:{site}/me.wav", 1000)
     assert remote_audio._authorities() is remote_audio._authorities()  # 70 ms each time
 
@@ -183,7 +183,7 @@ def test_a_slow_site_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_audio, "SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        with pytest.raises(Refusal, match=r"took more|can't be read"):
+        with pytest.raises(AudioError, match=r"took more|can't be read"):
             get(f"http://127.0.0.1:{port}/me.wav")
 
 
@@ -193,6 +193,19 @@ def test_a_request_speaks_with_the_voice_at_a_url(site: int) -> None:
         answer = server.say(ref_audio=f"http://127.0.0.1:{site}/me.wav", ref_text="Hum.")
         assert answer.status_code == 200
         assert len(server.engine.requests[0].voice.speech_tokens) == 25
+
+
+@pytest.mark.usefixtures("loopback_is_public")
+def test_a_url_that_can_not_be_read_is_told_by_its_field(site: int) -> None:
+    url = f"http://127.0.0.1:{site}/gone"
+    with serving(settings=Settings(reference_urls=True)) as server:
+        for fields in ({"reference_audio": url}, {"references": [{"audio": url}]}):
+            (param,) = fields
+            answer = server.say(**fields)
+            refused = answer.json()["error"]
+            assert answer.status_code == 400
+            assert (refused["code"], refused["param"]) == ("invalid_audio", param)
+            assert refused["message"].startswith(f"{param}: the URL answers 404")
 
 
 @pytest.mark.usefixtures("loopback_is_public")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from cosyserve.audio.watermark import Watermark
 from cosyserve.contracts import MIN_TEMPERATURE, Engine, Mode, Sampling, SpeechRequest, Voice
-from cosyserve.errors import InputError
+from cosyserve.errors import AudioError, InputError
 from cosyserve.gateway.errors import Refusal, invalid_value
 from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
@@ -105,11 +105,11 @@ class Interpreter:
         record: Record,
         fetches: Fetches,
     ) -> Voice:
-        source, text = _reference(fields)
+        param, source, text = _reference(fields)
         if source is not None:
             consent = await self._consents.statement(fields.consent)
             self._learned.check_consent(consent)
-            data = await self.recording(source, "ref_audio", fetches)
+            data = await self.recording(source, param, fetches)
             return await self._learned_voice(engine, data, record, text, consent)
         if not is_mix(fields.voice):
             return await self._known_voice(engine, fields.voice, record)
@@ -155,20 +155,24 @@ class Interpreter:
                 "invalid_value",
                 param=param,
             )
-        return await (fetches or self.fetches()).get(source.url)
+        try:
+            return await (fetches or self.fetches()).get(source.url)
+        except AudioError as error:
+            raise Refusal(400, f"{param}: {error}", "invalid_audio", param=param) from error
 
 
-def _reference(fields: SpeechFields) -> tuple[AudioSource | None, str]:
-    """The recording whose voice is to speak, and what is said in it."""
-    audio, text = fields.reference_audio, fields.reference_text
+def _reference(fields: SpeechFields) -> tuple[str, AudioSource | None, str]:
+    """The field with the recording whose voice is to speak, the recording, and what is said in
+    it."""
+    param, audio, text = "reference_audio", fields.reference_audio, fields.reference_text
     if fields.references:
         if audio is not None:
             raise invalid_value("send either references or reference_audio", ["references"])
         (reference,) = fields.references
-        audio, text = reference.audio, text or reference.text or ""
+        param, audio, text = "references", reference.audio, text or reference.text or ""
     if text and audio is None:
         raise InputError("reference_text is given without reference_audio")
-    return audio, text
+    return param, audio, text
 
 
 def _check_task(fields: SpeechFields) -> None:

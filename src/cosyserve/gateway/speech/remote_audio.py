@@ -16,7 +16,7 @@ from functools import cache
 
 import httpx
 
-from cosyserve.gateway.errors import Refusal
+from cosyserve.errors import AudioError
 from cosyserve.voices.memory.lru import ByteLRU
 
 SECONDS = 10.0
@@ -37,7 +37,7 @@ class Fetches:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._fetched: ByteLRU[bytes] = ByteLRU(max_bytes)
-        self._refused: dict[str, Refusal] = {}
+        self._refused: dict[str, AudioError] = {}
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def get(self, url: str) -> bytes:
@@ -48,8 +48,8 @@ class Fetches:
             if data is None:
                 try:
                     data = await fetch(url, self._max_bytes)
-                except Refusal as refusal:
-                    self._refused[url] = refusal
+                except AudioError as refused:
+                    self._refused[url] = refused
                     raise
                 self._fetched.put(url, data, len(data))
             return data
@@ -69,16 +69,16 @@ async def fetch(url: str, max_bytes: int) -> bytes:
                     return answer
                 url = answer
     except TimeoutError:
-        raise _refused(f"the URL took more than {SECONDS:g} s") from None
+        raise AudioError(f"the URL took more than {SECONDS:g} s") from None
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError, OSError) as error:
-        raise _refused("the URL can't be read") from error
-    raise _refused(f"the URL leads through more than {MAX_REDIRECTS} redirects")
+        raise AudioError("the URL can't be read") from error
+    raise AudioError(f"the URL leads through more than {MAX_REDIRECTS} redirects")
 
 
 async def _get(client: httpx.AsyncClient, url: httpx.URL, max_bytes: int) -> bytes | str:
     """The bytes, or the URL of a redirect."""
     if url.scheme not in ("http", "https") or not url.host:
-        raise _refused("the URL must be an http(s) one")
+        raise AudioError("the URL must be an http(s) one")
     address = await _public_address(url.host, url.port or 0)
     request = client.build_request(
         "GET",
@@ -91,14 +91,14 @@ async def _get(client: httpx.AsyncClient, url: httpx.URL, max_bytes: int) -> byt
         if answer.has_redirect_location:
             return str(url.join(answer.headers["location"]))
         if not answer.is_success:
-            raise _refused(f"the URL answers {answer.status_code}")
+            raise AudioError(f"the URL answers {answer.status_code}")
         if answer.headers.get("content-encoding", "identity").lower() != "identity":
-            raise _refused("the URL answers with compressed bytes, which nobody asked for")
+            raise AudioError("the URL answers with compressed bytes, which nobody asked for")
         data = bytearray()
         async for piece in answer.aiter_raw():
             data += piece
             if len(data) > max_bytes:
-                raise _refused(f"the recording at the URL is larger than {max_bytes} bytes")
+                raise AudioError(f"the recording at the URL is larger than {max_bytes} bytes")
         return bytes(data)
     finally:
         await answer.aclose()
@@ -116,7 +116,7 @@ async def _public_address(host: str, port: int) -> str:
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = [str(entry[4][0]) for entry in found]
     if not addresses or not all(is_public(ipaddress.ip_address(a)) for a in addresses):
-        raise _refused("the URL leads to an address that is not public")
+        raise AudioError("the URL leads to an address that is not public")
     return addresses[0]
 
 
@@ -132,7 +132,3 @@ def is_public(address: Address) -> bool:
             return False
     reserved = any(address in network for network in RESERVED)
     return address.is_global and not (address.is_multicast or reserved)
-
-
-def _refused(message: str) -> Refusal:
-    return Refusal(400, f"ref_audio: {message}", "invalid_audio", param="ref_audio")

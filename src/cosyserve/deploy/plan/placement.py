@@ -16,7 +16,8 @@ from cosyserve.errors import InputError
 from cosyserve.triton.process import Ports
 
 CACHE_GIB = 256 * 48 / 1024  # of the LM: 256 slots, 12 KiB a position, 4096 positions
-# Of a worker with 256 slots on an H200, by nvidia-smi, and of that what is kept of 64 voices.
+# Of a worker with 256 slots on an H200, by nvidia-smi (docs/stages.md), and of that what is kept
+# of 64 voices.
 OURS_GIB = {"unet": 62.0, "dit": 20.6}
 PROMPTS_GIB = {"unet": 41.0, "dit": 0.0}
 TRTLLM_GIB = 24.0  # the least that the original's guide asks for

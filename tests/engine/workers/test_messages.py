@@ -29,6 +29,7 @@ from cosyserve.engine.workers import client
 from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.messages import (
     LENGTH,
+    Alive,
     Chunk,
     Embedded,
     EmbedRequest,
@@ -57,6 +58,7 @@ SOUND: list[ToWorker | FromWorker] = [
     Embedded(3, VOICE),
     Failed(4, "InputError", "why"),
     Stats(EngineStats(True, 0, 0)),
+    Alive(),
 ]
 bodies = st.sampled_from([frame(message)[LENGTH.size :] for message in SOUND])
 

@@ -1,7 +1,7 @@
 """An engine in a worker process, seen from the gateway's side. It imports no torch.
 
 A worker that dies ends its sessions with a `WorkerError` at once and is started again, after a
-pause that doubles while it keeps dying.
+pause that doubles while it keeps dying. One that falls silent once it was ready has died, too.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from cosyserve.contracts import (
 )
 from cosyserve.engine.text_stream import feeding, opened
 from cosyserve.engine.workers.messages import (
+    Alive,
     Cancel,
     Chunk,
     Embedded,
@@ -53,6 +54,7 @@ from cosyserve.errors import CheckpointError, WorkerError
 from cosyserve.voices.memory.mirror import SentVoices
 
 READ_AHEAD = 1 << 20  # bytes: half of ten seconds of speech
+LOOK_SECONDS, LOOKS = 5.0, 6  # that find no word of a worker in a row: it hangs
 FORGET_SECONDS = 60.0  # between two looks for voices that nobody uses
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds before a start, by starts that failed in a row
 
@@ -70,6 +72,7 @@ class WorkerEngine:
         self._replies: dict[int, Replies] = {}
         self._sent = SentVoices(options.voice_cache_bytes)
         self._ids = itertools.count()
+        self._looks = 0  # since the worker's last word
         self._writer: asyncio.StreamWriter | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._started: asyncio.Future[None] | None = None
@@ -187,11 +190,15 @@ class WorkerEngine:
         try:
             async with self.connected() as (reader, self._writer):
                 forgetting = asyncio.create_task(self._forget())
+                watching = asyncio.create_task(self._watch(reader))
                 try:
                     while True:
-                        self._take(from_worker.decode(await next_body(reader)))
+                        body = await next_body(reader)
+                        self._looks = 0
+                        self._take(from_worker.decode(body))
                 finally:  # those who listen are told before the worker is cleared away
                     forgetting.cancel()
+                    watching.cancel()
                     lived = self.ready
                     self._past = replace(self.stats().totals, restarts=self._past.restarts + 1)
                     self._stats = EngineStats(ready=False, waiting=0, running=0)
@@ -204,6 +211,15 @@ class WorkerEngine:
         except OSError as error:  # a node that fell silent is a timeout, no ConnectionError
             log.warning("%s died: %s", self.name, error)
         return lived
+
+    async def _watch(self, reader: asyncio.StreamReader) -> None:
+        """Looks are counted, not seconds: a gateway that stood still itself has not looked, and
+        reads what came meanwhile before it looks again."""
+        self._looks = 0
+        while self._looks < LOOKS:
+            await asyncio.sleep(LOOK_SECONDS)
+            self._looks += self.ready  # to load a model may take minutes
+        reader.set_exception(TimeoutError(f"no sign of life for {LOOKS * LOOK_SECONDS:g} s"))
 
     async def _forget(self) -> None:
         """Voices that were removed are among those that nobody uses any more."""
@@ -264,6 +280,8 @@ class WorkerEngine:
         elif isinstance(message, NotStarted):
             if self._started and not self._started.done():
                 self._started.set_exception(CheckpointError(message.message))
+        elif isinstance(message, Alive):
+            pass
         elif replies := self._replies.get(message.id):
             if isinstance(message, Chunk):
                 replies.put(message.chunk)

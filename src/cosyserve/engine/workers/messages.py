@@ -132,8 +132,12 @@ class Stats(msgspec.Struct, tag=True):
     stats: EngineStats
 
 
+class Alive(msgspec.Struct, tag=True):
+    """The worker has nothing else to say."""
+
+
 ToWorker = Open | Push | End | Cancel | EmbedRequest | Forget
-FromWorker = Ready | NotStarted | Chunk | Failed | Embedded | Stats
+FromWorker = Ready | NotStarted | Chunk | Failed | Embedded | Stats | Alive
 Message = TypeVar("Message")
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
-from cosyserve.engine.workers.messages import FromWorker, frame
+from cosyserve.engine.workers.messages import Alive, FromWorker, frame
 
+ALIVE_SECONDS = 2.0  # between two signs of life: a gateway gives up a worker that is silent
 LAST_WORDS_SECONDS = 1.0  # for what is still to be sent at the end
 
 
@@ -49,9 +50,16 @@ class Outbox:
         except OSError:  # it is full; or broken, which the thread will see
             return 0
 
+    def _next(self) -> memoryview | None:
+        while True:
+            try:
+                return self._left.get(timeout=ALIVE_SECONDS)
+            except Empty:
+                self.put(Alive())
+
     def _send_left(self) -> None:
         try:
-            while (data := self._left.get()) is not None:
+            while (data := self._next()) is not None:
                 self._link.sendall(data)
                 with self._turn:
                     self._behind -= 1

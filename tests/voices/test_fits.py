@@ -43,6 +43,16 @@ def test_what_differs_is_named(model: VoiceFormat, message: str) -> None:
         check_fits(VOICE, model)
 
 
+def test_a_prompt_is_at_most_as_long_as_a_recording() -> None:
+    def lasting(tokens: int) -> Voice:
+        ids, mel = np.zeros(tokens, np.int32), np.zeros((2 * tokens, 80), np.float32)
+        return replace(VOICE, speech_tokens=ids, mel=mel)
+
+    check_fits(lasting(750), FORMAT)
+    with pytest.raises(VoiceError, match=r"of 30\.1 s, of at most 30"):
+        check_fits(lasting(752), FORMAT)
+
+
 def test_the_format_of_a_model_comes_from_its_flow() -> None:
     whole = ModelConfig(fingerprint="f1", flow=FlowConfig())
     assert whole.voice_format == VoiceFormat("cosyvoice2", "f1", 192, 80, 6561)

@@ -3,12 +3,18 @@ torch, so that a gateway may check, too."""
 
 from __future__ import annotations
 
-from cosyserve.contracts import Recording, Voice, VoiceFormat
+from cosyserve.contracts import (
+    MAX_PROMPT_SECONDS,
+    TOKENS_PER_SECOND,
+    Recording,
+    Voice,
+    VoiceFormat,
+)
 from cosyserve.errors import VoiceError
 
 
 def check_fits(voice: Voice, model: VoiceFormat) -> None:
-    """A voice made by other weights is an error that says so."""
+    """A voice made by other weights, or of too long a recording, is an error that says so."""
     if voice.family != model.family:
         raise VoiceError(
             f"voice '{voice.name}' is of family '{voice.family}', the model is '{model.family}', "
@@ -29,6 +35,12 @@ def check_fits(voice: Voice, model: VoiceFormat) -> None:
     limit = model.speech_tokens
     if limit and voice.speech_tokens.size and int(voice.speech_tokens.max()) >= limit:
         raise VoiceError(f"voice '{voice.name}' has tokens above {limit - 1}")
+    seconds = len(voice.speech_tokens) / TOKENS_PER_SECOND
+    if seconds > MAX_PROMPT_SECONDS:
+        raise VoiceError(
+            f"voice '{voice.name}' has a prompt of {seconds:.1f} s, of at most "
+            f"{MAX_PROMPT_SECONDS:.0f}: add it again from a shorter recording"
+        )
 
 
 def recording_of(voice: Voice) -> Recording | None:

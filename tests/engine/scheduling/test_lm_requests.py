@@ -10,7 +10,8 @@ import pytest
 
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import Mode, SpeechRequest, Voice
-from cosyserve.engine.scheduling.lm_requests import LMTask, lm_tasks
+from cosyserve.engine.scheduling.lm_requests import LMTask, lm_tasks, max_speech_tokens
+from cosyserve.errors import InputError
 from cosyserve.text import TextTokenizer
 from cosyserve.text.language import Language
 from cosyserve.text.numbers import Reader, read_numbers
@@ -65,3 +66,10 @@ def test_a_transcript_that_could_not_be_read_is_tried_again(model: Model, voice:
     with pytest.raises(InterruptedError):
         tasks(model, voice, TEXT, busy)
     assert tasks(model, voice, TEXT, lambda text, language: "many")
+
+
+def test_a_voice_that_leaves_no_room_is_the_requests_error(model: Model, voice: Voice) -> None:
+    assert model.config.flow
+    flow = replace(model.config.flow, max_frames=2 * len(voice.speech_tokens))
+    with pytest.raises(InputError, match="leaves no room for speech: use a shorter recording"):
+        max_speech_tokens(replace(model.config, flow=flow), SpeechRequest(TEXT, voice))

@@ -15,7 +15,7 @@ from cosyserve.backends.protocols import LMRequest
 from cosyserve.contracts import FRAMES_PER_TOKEN, SAMPLE_RATE, Mode, SpeechRequest, Voice
 from cosyserve.engine.compute.limits import MAX_POSITIONS
 from cosyserve.engine.scheduling.pace import Pace
-from cosyserve.errors import CosyError, InputError
+from cosyserve.errors import InputError
 from cosyserve.models.config import LMConfig, ModelConfig
 from cosyserve.text import END_OF_PROMPT, ArrivingTokens, TextTokenizer, segments, spoken_text
 from cosyserve.text.arriving.gate import ReadinessGate
@@ -223,5 +223,5 @@ def max_speech_tokens(config: ModelConfig, request: SpeechRequest) -> int:
     tokens = config.flow.max_frames // FRAMES_PER_TOKEN
     left = tokens - len(request.voice.speech_tokens) - config.flow.encoder.lookahead
     if left <= 0:
-        raise CosyError("the voice's prompt fills the whole model")
+        raise InputError("the voice leaves no room for speech: use a shorter recording")
     return left

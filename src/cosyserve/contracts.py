@@ -29,6 +29,8 @@ SAMPLES_PER_FRAME = 480
 SAMPLES_PER_TOKEN = FRAMES_PER_TOKEN * SAMPLES_PER_FRAME  # 960
 MEL_BINS = 80
 MAX_PROMPT_SECONDS = 30.0
+# Of a voice, far beyond what is learned: a mel holds logarithms, from -11.5 to about 5.
+MAX_MEL, MAX_EMBEDDING = 100.0, 1e4
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 2.0
 MAX_WINDOW = 64  # drawn ids that are remembered for `Sampling`
@@ -106,6 +108,10 @@ class Voice:
             )
         if not (np.isfinite(self.mel).all() and np.isfinite(self.embedding).all()):
             raise VoiceError("mel and embedding must be finite numbers")
+        if np.abs(self.mel).max(initial=0) > MAX_MEL:
+            raise VoiceError(f"mel must be within ±{MAX_MEL:g}: these are no spectra")
+        if np.abs(self.embedding).max() > MAX_EMBEDDING:
+            raise VoiceError(f"embedding must be within ±{MAX_EMBEDDING:g}: this is no speaker's")
         if len(self.speech_tokens) and int(self.speech_tokens.min()) < 0:
             raise VoiceError("speech_tokens must not be negative")
         if not 0 <= self.flow_start <= len(self.speech_tokens):

@@ -105,6 +105,8 @@ def test_a_changed_byte_is_found_or_harmless(position: int, change: int) -> None
         ({}, {"mel": np.zeros((14, 80, 1), np.float32)}, "mel must have"),
         ({}, {"mel": np.full((14, 80), np.nan, np.float32)}, "finite"),
         ({}, {"embedding": np.full(192, np.inf, np.float32)}, "finite"),
+        ({}, {"mel": np.full((14, 80), 1e30, np.float32)}, "mel must be within ±100"),
+        ({}, {"embedding": np.full(192, -1e30, np.float32)}, "embedding must be within ±10000"),
         ({}, {"embedding": np.zeros(0, np.float32)}, "embedding must be"),
         ({}, {"embedding": np.array(1.0, np.float32)}, "embedding must be"),
         ({}, {"source": np.full(50, np.nan, np.float32)}, "'source' must be"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -164,3 +165,16 @@ def test_strange_things_in_the_folder(tmp_path: Path) -> None:
     for keep in (open_store(str(file)).put, open_store(str(file)).add):
         with pytest.raises(StoreError, match="can't be written"):
             keep("ann", replace(VOICE, name="ann"))
+
+
+def test_a_folder_that_cannot_be_listed(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.put("ann", VOICE)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(StoreError, match="can't be listed: Too many open files"):
+            store.names()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert store.names() == ["ann"]

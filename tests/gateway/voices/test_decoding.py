@@ -15,7 +15,7 @@ import pytest
 
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.contracts import Floats
-from cosyserve.errors import AudioError
+from cosyserve.errors import AudioError, OverloadError
 from cosyserve.gateway.voices import decoding
 from cosyserve.gateway.voices.decoding import Decoder
 from tests.gateway.sine_engine import sine
@@ -86,6 +86,28 @@ def test_a_caller_that_leaves_takes_its_child_along() -> None:
     others = children()  # of servers that other tests share
     with_decoder(leave)
     assert children() == others
+
+
+def test_where_no_child_can_be_started_the_next_file_tries_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recording = encode(ONE_SECOND, AudioFormat.WAV)
+
+    async def story(decoder: Decoder) -> None:
+        with monkeypatch.context() as full:
+            full.setattr(sys, "executable", "/dev/null/python")  # any error of the system's
+            decoder.prepare()
+            await asyncio.sleep(0.1)
+            for _ in range(2):
+                with pytest.raises(OverloadError, match="no process can be started"):
+                    await decoder.decode(recording)
+            decoder.prepare()
+            await asyncio.sleep(0.1)
+        assert len((await decoder.decode(recording)).samples) == 24_000
+        monkeypatch.setattr(sys, "executable", "/dev/null/python")
+        decoder.prepare()
+
+    with_decoder(story)
 
 
 def test_a_child_is_ready_and_used_once() -> None:

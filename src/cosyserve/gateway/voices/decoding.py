@@ -7,6 +7,7 @@ Run as a module, this file is the child.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import resource
 import struct
@@ -17,12 +18,13 @@ import numpy as np
 
 from cosyserve.audio import Audio, decode
 from cosyserve.contracts import MAX_PROMPT_SECONDS
-from cosyserve.errors import AudioError
+from cosyserve.errors import AudioError, OverloadError
 
 MEMORY_BYTES = 1 << 30  # of address space: libraries and the recording
 CPU_SECONDS = 10
 WALL_SECONDS = 20.0
 OPEN_FILES = 32
+RETRY_AFTER = 5.0  # seconds, for those whose child could not be started
 NICENESS = 5  # those who speak go first
 
 RATE = struct.Struct("<I")
@@ -38,7 +40,7 @@ class Decoder:
 
     def prepare(self) -> None:
         """Makes sure that a child is ready, or will be soon."""
-        if self._spare is None:
+        if self._spare is None or _failed(self._spare):
             self._spare = asyncio.create_task(_start_child())
 
     async def decode(self, data: bytes) -> Audio:
@@ -57,15 +59,25 @@ class Decoder:
 
     async def close(self) -> None:
         if self._spare:
-            await _end(await self._spare)
+            with contextlib.suppress(OSError):
+                await _end(await self._spare)
             self._spare = None
 
     async def _take_child(self) -> Process:
         self.prepare()
         spare, self._spare = self._spare, None
         assert spare
-        child = await spare
-        return child if child.returncode is None else await _start_child()
+        try:
+            child = await spare
+            return child if child.returncode is None else await _start_child()
+        except OSError as error:  # no file, process or memory is left
+            raise OverloadError(
+                f"no process can be started to decode the recording: {error.strerror}", RETRY_AFTER
+            ) from error
+
+
+def _failed(spare: asyncio.Task[Process]) -> bool:
+    return spare.done() and (spare.cancelled() or spare.exception() is not None)
 
 
 async def _start_child() -> Process:

@@ -20,7 +20,10 @@ class FolderShelf:
         self._changing = threading.Lock()  # what is removed must not be rewritten afterwards
 
     def names(self) -> list[str]:
-        return [file.stem for file in self.folder.glob(f"*{self._suffix}") if file.is_file()]
+        try:
+            return [file.stem for file in self.folder.glob(f"*{self._suffix}") if file.is_file()]
+        except OSError as error:
+            raise StoreError(f"{self.folder}: can't be listed: {error.strerror}") from error
 
     def read(self, name: str, max_bytes: int) -> bytes | None:
         file = self._file(name)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -167,7 +168,23 @@ def test_strange_things_in_the_folder(tmp_path: Path) -> None:
             keep("ann", replace(VOICE, name="ann"))
 
 
-def test_a_folder_that_cannot_be_listed(tmp_path: Path) -> None:
+def test_a_voice_that_is_removed_while_it_is_read_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(str(tmp_path))
+    store.put("ann", VOICE)
+    opened = Path.open
+
+    def too_late(file: Path, mode: str) -> IO[Any]:
+        file.unlink()
+        return opened(file, mode)
+
+    monkeypatch.setattr(Path, "open", too_late)
+    with pytest.raises(MissingVoiceError, match="no voice named 'ann'"):
+        store.get("ann")
+
+
+def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     store.put("ann", VOICE)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -175,6 +192,8 @@ def test_a_folder_that_cannot_be_listed(tmp_path: Path) -> None:
     try:
         with pytest.raises(StoreError, match="can't be listed: Too many open files"):
             store.names()
+        with pytest.raises(StoreError, match="can't be read: Too many open files"):
+            store.find("ann")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert store.names() == ["ann"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import struct
 import tempfile
 from pathlib import Path
@@ -104,7 +105,11 @@ def save_voice(voice: Voice, file: Path) -> None:
 
 
 def load_voice(file: Path) -> Voice:
-    return from_bytes(read_file(file, MAX_BYTES + 1), str(file))
+    try:
+        data = read_file(file, MAX_BYTES + 1)
+    except OSError as error:
+        raise VoiceError(f"{file}: can't be read: {error.strerror}") from error
+    return from_bytes(data, str(file))
 
 
 def write_file(file: Path, data: bytes, *, replace: bool = True) -> bool:
@@ -134,11 +139,8 @@ def _put(partial: str, file: Path, replace: bool) -> bool:
 
 
 def read_file(file: Path, max_bytes: int) -> bytes:
-    """The first bytes of a file, at most `max_bytes`."""
-    try:
-        if file.exists() and not file.is_file():
-            raise VoiceError(f"{file}: not a file")
-        with file.open("rb") as stream:
-            return stream.read(max_bytes)
-    except OSError as error:
-        raise VoiceError(f"{file}: can't be read: {error.strerror}") from error
+    """The first bytes of a file, at most `max_bytes`. One that is not there is an OSError."""
+    if not stat.S_ISREG(file.stat().st_mode):  # to open a pipe would wait
+        raise VoiceError(f"{file}: not a file")
+    with file.open("rb") as stream:
+        return stream.read(max_bytes)

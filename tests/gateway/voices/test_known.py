@@ -11,7 +11,7 @@ import pytest
 
 from cosyserve.audio import AudioFormat, encode
 from cosyserve.contracts import Voice
-from cosyserve.errors import StoreError, VoiceError
+from cosyserve.errors import MissingVoiceError, StoreError, VoiceError
 from cosyserve.gateway.voices import store_threads
 from cosyserve.gateway.voices.known import KnownVoices
 from cosyserve.voices.shelves.folder import FolderShelf
@@ -110,6 +110,19 @@ def test_a_store_that_goes_away_and_comes_back(tmp_path: Path) -> None:
         assert error(server.say(voice="bea"), 404)["code"] == "voice_not_found"
         assert add(server, "bea", GOOD).status_code == 201
         assert server.say(voice="bea").status_code == 200
+
+
+def test_a_voice_that_comes_while_none_is_removed_is_not_the_models(tmp_path: Path) -> None:
+    class Quick(VoiceStore):
+        def remove(self, name: str) -> None:
+            try:
+                super().remove(name)
+            finally:
+                self.put(name, voice_of(9))
+
+    known = KnownVoices(SineEngine(), Quick(FolderShelf(tmp_path)))
+    with pytest.raises(MissingVoiceError, match="no voice named 'ann'"):
+        asyncio.run(known.remove("ann"))
 
 
 def test_a_store_that_hangs_holds_up_nobody_else(server: Running) -> None:

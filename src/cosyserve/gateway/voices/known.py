@@ -80,7 +80,8 @@ class KnownVoices:
         try:
             await self._threads.run(self._library.store.remove, name)
         except MissingVoiceError as error:
-            if name not in await self.names():
+            since = await self._threads.run(self._library.store.names)  # it was missing
+            if name in since or name not in await self.names():
                 raise _missing(name) from error
             message = f"voice '{name}' is not a stored one and can't be removed"
             raise Refusal(409, message, "voice_is_shipped") from error

@@ -26,8 +26,12 @@ class FolderShelf:
             raise StoreError(f"{self.folder}: can't be listed: {error.strerror}") from error
 
     def read(self, name: str, max_bytes: int) -> bytes | None:
-        file = self._file(name)
-        return read_file(file, max_bytes) if file.exists() else None
+        try:
+            return read_file(self._file(name), max_bytes)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise StoreError(f"{error.filename}: can't be read: {error.strerror}") from error
 
     def write(self, name: str, data: bytes, *, replace: bool) -> bool:
         return write_file(self._file(name), data, replace=replace)

@@ -122,9 +122,11 @@ class Server(uvicorn.Server):
         )
         self._connections.abort()
         await self._wait_while(lambda: self._connections.count, STRAGGLER_SECONDS)
-        await super().shutdown(sockets)
-        await self._decoder.close()
-        await asyncio.to_thread(self._encoders.close)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            await self._decoder.close()
+            await asyncio.to_thread(self._encoders.close)
 
     async def _wait_while(self, count: Callable[[], int], seconds: float) -> None:
         until = time.monotonic() + seconds

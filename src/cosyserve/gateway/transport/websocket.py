@@ -7,8 +7,24 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 
 
+UNREADABLE = b"this is no WebSocket's handshake: send GET without a body"
+ANSWER = b"""HTTP/1.1 400 Bad Request\r
+content-type: text/plain; charset=utf-8\r
+content-length: %d\r
+connection: close\r
+\r
+%b""" % (len(UNREADABLE), UNREADABLE)
+
+
 class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
     """`bound_first_message` in its scope's state says how large the first message may be."""
+
+    def data_received(self, data: bytes) -> None:
+        """The first data are the head, whole; one that can't be read would be kept for ever."""
+        super().data_received(data)
+        if not self.handshake_initiated and not self.transport.is_closing():
+            self.transport.write(b"".join(self.conn.data_to_send()) or ANSWER)
+            self.transport.close()
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)

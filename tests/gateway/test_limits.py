@@ -179,6 +179,27 @@ def test_json_of_countless_values_is_not_read(server: Running, path: str) -> Non
     assert f"more than {most} values" in answer.json()["error"]["message"]
 
 
+def test_a_second_type_of_a_body_hides_no_values(server: Running) -> None:
+    body = b'{"input": "a", "x": [' + b"0," * MAX_VALUES + b"0]}"
+    kinds = [("Content-Type", "application/json"), ("Content-Type", "text/plain")]
+    answer = server.http.post(SPEECH, content=body, headers=kinds)
+    assert answer.json()["error"]["code"] == "too_many_values"
+
+
+@pytest.mark.parametrize("values", ["[],", '"a":0,'], ids=["lists", "fields"])
+def test_countless_fields_are_not_read_where_numbers_are(server: Running, values: str) -> None:
+    body = f'{{"inputs": [], "x": [{{{values * MAX_VALUES}}}]}}'
+    headers = {"Content-Type": "application/json"}
+    answer = server.http.post("/v2/models/a/infer", content=body, headers=headers)
+    assert answer.json()["error"]["code"] == "too_many_values"
+
+
+def test_a_form_has_no_countless_values_either(server: Running) -> None:
+    form = {"input": "a", "lexicon": "[" + "[]," * MAX_VALUES + "[]]"}
+    answer = server.http.post(SPEECH, data=form, files={"more": b"x"})
+    assert answer.json()["error"]["code"] == "too_many_values"
+
+
 def test_many_unknown_fields_are_passed_over(server: Running) -> None:
     unknown = {f"field_{number}": 1 for number in range(MAX_VALUES - 10)}
     assert server.say(**unknown).status_code == 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
+from typing import Any, NoReturn
 
 from fastapi import Request
 from pydantic_core import from_json
@@ -17,7 +17,6 @@ MAX_FIELDS = 32
 MAX_FILES = 2
 MAX_VALUES = 50_000  # of JSON; everybody waits while it is read, a million take seconds
 MAX_NUMBERS = 1_000_000  # where a recording may come as numbers
-SEPARATORS = ",[{"
 
 
 async def read_fields(request: Request) -> Any:
@@ -33,21 +32,24 @@ async def read_fields(request: Request) -> Any:
 
 
 class JSONBounds:
-    """What may come as JSON: so many values, counted before they are read."""
+    """What may come as JSON: so many values, whatever they are not too many lists, objects and
+    fields; counted before they are read, with what only looks like them inside a text."""
 
     def __init__(self, most: int = MAX_VALUES) -> None:
         self._most = most
-        self._found = 0
+        self._values = self._slow = 0
 
     def take(self, data: bytes | str) -> None:
-        """Counts the values of the next piece; what only looks like values inside a text, too."""
-        if isinstance(data, str):
-            self._found += sum(map(data.count, SEPARATORS))
-        else:
-            self._found += sum(map(data.count, SEPARATORS.encode()))
-        if self._found > self._most:
-            message = f"the JSON has more than {self._most} values or commas: send fewer"
-            raise Refusal(400, message, "too_many_values")
+        """Counts those of the next piece."""
+        self._values += _count(data, ",[{")
+        self._slow += _count(data, "[{:")
+        if self._values > self._most:
+            self._refuse(f"{self._most} values or commas")
+        if self._slow > MAX_VALUES:
+            self._refuse(f"{MAX_VALUES} lists, objects and fields")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise Refusal(400, f"the JSON has more than {what}: send fewer", "too_many_values")
 
 
 def read_base64(value: str) -> bytes:
@@ -61,6 +63,12 @@ def read_base64(value: str) -> bytes:
         return base64.b64decode(data, validate=True)
     except (ValueError, binascii.Error):
         raise ValueError("not valid base64; send base64, a data: URL or an http(s) URL") from None
+
+
+def _count(data: bytes | str, characters: str) -> int:
+    if isinstance(data, str):
+        return sum(map(data.count, characters))
+    return sum(map(data.count, characters.encode()))
 
 
 def _json_fields(data: bytes) -> Any:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cosyserve.gateway.bodies import MAX_NUMBERS, MAX_VALUES, JSONBounds
@@ -219,8 +220,8 @@ def too_many(what: str) -> Refusal:
 
 def _json_bounds(scope: Scope) -> JSONBounds | None:
     """None: the body is said to be something else."""
-    kind = dict(scope["headers"]).get(b"content-type", b"application/json")
-    if b"json" not in kind.lower():
+    kind = Headers(scope=scope).get("content-type", "application/json")
+    if "json" not in kind.lower():
         return None
     return JSONBounds(MAX_NUMBERS if scope["path"].startswith(KSERVE) else MAX_VALUES)
 

@@ -24,7 +24,7 @@ from pydantic_core import from_json
 from cosyserve.audio import AudioFormat
 from cosyserve.audio.formats import MAX_RATE, MIN_RATE
 from cosyserve.contracts import MAX_SPEED, MAX_TEMPERATURE, MIN_SPEED, Mode
-from cosyserve.gateway.bodies import read_base64, read_fields
+from cosyserve.gateway.bodies import JSONBounds, read_base64, read_fields
 from cosyserve.gateway.limits import MAX_TEXT
 from cosyserve.gateway.speech.dialects import translate
 
@@ -55,7 +55,10 @@ def _read_source(value: object) -> object:
 
 def _read_json(value: object) -> object:
     """Of a form, which has texts alone."""
-    return from_json(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    JSONBounds().take(value)
+    return from_json(value)
 
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]

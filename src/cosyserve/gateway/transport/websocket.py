@@ -6,7 +6,6 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 from websockets.http11 import Request
 
-
 UNREADABLE = b"this is no WebSocket's handshake: send GET without a body"
 ANSWER = b"""HTTP/1.1 400 Bad Request\r
 content-type: text/plain; charset=utf-8\r

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from cosyserve.audio import AudioFormat, Encoder, encode
 from cosyserve.errors import AudioError, WorkerError
+from cosyserve.gateway.encoding import encoders as module
 from cosyserve.gateway.encoding.encoders import CROWDED, SLICE, Encoders, InlineEncoder
 from tests.gateway.encoding.sound import SECOND, comparable
 
@@ -103,6 +104,40 @@ def test_a_crowd_has_more_processes_but_no_more_than_allowed() -> None:
         found = asyncio.run(counts())
         assert found[:CROWDED] == [1] * CROWDED
         assert found[CROWDED:] == [2] * 2 * CROWDED
+    finally:
+        encoders.close()
+
+
+def test_processes_that_nobody_needs_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoders = Encoders(most_processes=2)
+
+    async def come_and_leave() -> list[int]:
+        return [count async for count in crowd(encoders)]
+
+    try:
+        asyncio.run(come_and_leave())
+        first, second = encoders.processes
+        encoders.prepare()
+        assert encoders.processes == [first, second]
+        monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
+        encoders.prepare()
+        assert encoders.processes == [first]
+        assert not second.alive
+    finally:
+        encoders.close()
+
+
+def test_whoever_has_heard_nothing_does_not_notice_a_death() -> None:
+    encoders = Encoders(most_processes=1)
+
+    async def scene() -> bytes:
+        encoder = encoders.of(AudioFormat.AAC)
+        with encoder:
+            os.kill(encoders.processes[0].pid, signal.SIGKILL)
+            return await encoder.push(SOUND[:SLICE]) + await encoder.finish()
+
+    try:
+        assert asyncio.run(scene()) == encode(SOUND[:SLICE], AudioFormat.AAC)
     finally:
         encoders.close()
 

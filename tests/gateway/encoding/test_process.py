@@ -21,10 +21,12 @@ from cosyserve.audio import AudioFormat, Encoder
 from cosyserve.contracts import Floats
 from cosyserve.engine.workers.messages import frame
 from cosyserve.errors import AudioError, WorkerError
+from cosyserve.gateway.encoding import process as module
 from cosyserve.gateway.encoding.messages import (
     DropEncoder,
     Encode,
     Encoded,
+    EncoderFailed,
     FinishEncoder,
     FromEncoder,
     NotEncoded,
@@ -98,8 +100,7 @@ def test_a_wrong_chunk_is_an_answer_and_hurts_nobody_else() -> None:
 def test_one_that_is_dropped_is_gone_and_may_be_dropped_again() -> None:
     opened = OpenEncoder(0, AudioFormat.FLAC, 24_000)
     asked = (opened, DropEncoder(0), DropEncoder(0), Encode(0, SECOND))
-    with pytest.raises(KeyError):
-        answers(*asked)
+    assert answers(*asked) == [Encoded(b""), EncoderFailed()]
 
 
 @pytest.mark.unit
@@ -156,6 +157,30 @@ def test_its_death_is_told_to_whoever_waits_and_whoever_comes() -> None:
             asked.result(20)
     assert not process.alive
     process.drop(0)
+    process.close()
+
+
+def test_what_nobody_foresaw_hurts_one_listener(process: EncoderProcess) -> None:
+    process.open(3, AudioFormat.AAC, 24_000)
+    process.drop(3)
+    process.open(4, AudioFormat.AAC, 24_000)
+    with pytest.raises(WorkerError, match="has failed: ask for it again"):
+        process.ask(Encode(3, SECOND)).result(20)
+    assert process.ask(Encode(4, SECOND)).result(20)
+    process.drop(4)
+
+
+@pytest.mark.parametrize("asked", [1, 400], ids=["an answer", "room for a question"])
+def test_one_that_hangs_is_ended(asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HANGS_SECONDS", 2.0)
+    process = EncoderProcess()
+    process.open(0, AudioFormat.FLAC, 24_000).result(20)
+    os.kill(process.pid, signal.SIGSTOP)
+    for waiting in [process.ask(Encode(0, np.tile(SECOND, asked))), process.ask(FinishEncoder(0))]:
+        with pytest.raises(WorkerError, match="died: ask for it again"):
+            waiting.result(20)
+    assert not process.alive
+    assert not Path(f"/proc/{process.pid}").exists()
     process.close()
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import sys
 from typing import Protocol
 
 import numpy as np
@@ -13,10 +14,12 @@ import numpy as np
 from cosyserve.audio import AudioFormat, Encoder
 from cosyserve.audio.formats import is_quick, output_rate
 from cosyserve.contracts import SAMPLE_RATE, Floats
+from cosyserve.errors import WorkerError
 from cosyserve.gateway.encoding.messages import Encode, FinishEncoder
 from cosyserve.gateway.encoding.process import EncoderProcess
 
 SLICE = SAMPLE_RATE  # samples that are encoded at once, while all others wait
+IDLE_SECONDS = 300.0  # that a process may have nothing to do
 CROWDED = 8  # encoders of a process: a tenth of a core for MP3 in real time, whole texts take more
 
 
@@ -63,6 +66,7 @@ class RemoteEncoder:
 
     def __enter__(self) -> None:
         """Returns before the codec is open: speech is computed meanwhile."""
+        self._pushed = False
         self._id = next(self._ids)
         self._process = self._encoders.process()
         self._opened = self._process.open(self._id, self._audio_format, self._rate)
@@ -71,6 +75,18 @@ class RemoteEncoder:
         self._process.drop(self._id)
 
     async def push(self, samples: Floats) -> bytes:
+        try:
+            data = await self._push(samples)
+        except WorkerError:
+            if self._pushed:
+                raise
+            self.__exit__()
+            self.__enter__()
+            data = await self._push(samples)
+        self._pushed = True
+        return data
+
+    async def _push(self, samples: Floats) -> bytes:
         await asyncio.wrap_future(self._opened)
         parts = np.split(samples, range(SLICE, len(samples), SLICE))
         return b"".join([await self._ask(Encode(self._id, part)) for part in parts])
@@ -85,15 +101,19 @@ class RemoteEncoder:
 class Encoders:
     """Processes that encode: one, and another one whenever all of them have much to do."""
 
-    def __init__(self, most_processes: int = os.cpu_count() or 1) -> None:
-        self._most_processes = most_processes
+    def __init__(self, most_processes: int | None = None) -> None:
+        self._most_processes = most_processes or cores()
         self.processes: list[EncoderProcess] = []
 
     def prepare(self) -> None:
-        """There is a process, or will be soon."""
-        self.processes = [process for process in self.processes if process.alive]
-        if not self.processes:
-            self.processes.append(EncoderProcess())
+        """There is a process, or will be soon, and none that nobody has needed for a while."""
+        living = [process for process in self.processes if process.alive]
+        self.processes = living[:1] or [EncoderProcess()]
+        for process in living[1:]:
+            if process.idle_seconds > IDLE_SECONDS:
+                process.close()
+            else:
+                self.processes.append(process)
 
     def of(self, audio_format: AudioFormat, sample_rate: int | None = None) -> SpeechEncoder:
         """A format that can't have this rate is an `AudioError`."""
@@ -114,3 +134,8 @@ class Encoders:
     def close(self) -> None:
         for process in self.processes:
             process.close()
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

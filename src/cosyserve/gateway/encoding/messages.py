@@ -48,8 +48,12 @@ class NotEncoded(msgspec.Struct, tag=True):
     message: str
 
 
+class EncoderFailed(msgspec.Struct, tag=True):
+    """Something unforeseen, of which the log has more."""
+
+
 ToEncoder = OpenEncoder | Encode | FinishEncoder | DropEncoder
-FromEncoder = Encoded | NotEncoded
+FromEncoder = Encoded | NotEncoded | EncoderFailed
 
 to_encoder: Reader[ToEncoder] = Reader(ToEncoder)
 from_encoder: Reader[FromEncoder] = Reader(FromEncoder)

@@ -82,7 +82,7 @@ class ConsentStore:
                 raise TypeError
             return consent
         except (ValueError, TypeError, RecursionError) as error:
-            raise VoiceError(f"{self._shelf.where(id)}: not a consent, or damaged") from error
+            raise VoiceError(f"consent '{id}': not a consent, or damaged") from error
 
 
 def _to_bytes(consent: Consent, recording: bytes) -> bytes:

@@ -106,7 +106,7 @@ def save_voice(voice: Voice, file: Path) -> None:
 
 def load_voice(file: Path) -> Voice:
     try:
-        data = read_file(file, MAX_BYTES + 1)
+        data = read_file(file, MAX_BYTES + 1, str(file))
     except OSError as error:
         raise VoiceError(f"{file}: can't be read: {error.strerror}") from error
     return from_bytes(data, str(file))
@@ -138,9 +138,9 @@ def _put(partial: str, file: Path, replace: bool) -> bool:
     return True
 
 
-def read_file(file: Path, max_bytes: int) -> bytes:
+def read_file(file: Path, max_bytes: int, origin: str) -> bytes:
     """The first bytes of a file, at most `max_bytes`. One that is not there is an OSError."""
     if not stat.S_ISREG(file.stat().st_mode):  # to open a pipe would wait
-        raise VoiceError(f"{file}: not a file")
+        raise VoiceError(f"{origin}: not a file")
     with file.open("rb") as stream:
         return stream.read(max_bytes)

@@ -82,7 +82,7 @@ class VoiceStore:
             data = self._shelf.read(name, MAX_BYTES + 1)
         if data is None:  # removed between two looks
             return None
-        voice = from_bytes(data, self._shelf.where(name))
+        voice = from_bytes(data, f"voice '{name}'")
         if key := _header(data[:HEAD_BYTES]):
             self._read.put(key, voice, len(data))
         return voice

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -109,8 +110,23 @@ def test_hostile_uploads(server: Running, data: bytes) -> None:
 def test_a_damaged_file_is_not_a_missing_one(server: Running) -> None:
     add(server, "rotten")
     (server.folder / "rotten.safetensors").write_bytes(b"rot")
-    assert error(server.say(voice="rotten"), 400)["code"] == "invalid_voice"
+    refused = error(server.say(voice="rotten"), 400)
+    assert refused["code"] == "invalid_voice"
+    assert refused["message"].startswith("voice 'rotten': not a voice file")
     assert server.http.delete(f"{VOICES}/rotten").status_code == 200
+
+
+def test_what_the_store_cannot_do_is_told_without_its_place(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "store" / "dir.safetensors").mkdir(parents=True)
+    with serving(store=str(tmp_path / "file")) as server:
+        refused = error(add(server, "ann", GOOD), 503)
+        assert refused["message"] == "the voice store can't be used now: try again later"
+    assert f"{tmp_path}/file/ann.safetensors: can't be written: " in caplog.text
+    with serving(store=str(tmp_path / "store")) as server:
+        assert error(server.say(voice="dir"), 400)["message"] == "'dir': not a file"
 
 
 def test_many_who_want_one_name(server: Running) -> None:

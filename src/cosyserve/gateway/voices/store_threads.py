@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
@@ -14,6 +15,8 @@ Result = TypeVar("Result")
 
 THREADS = 4  # of their own: a store that hangs must not hold up those that encode audio
 SECONDS = 5.0
+
+log = logging.getLogger("cosyserve.voices")
 
 
 class StoreThreads:
@@ -29,3 +32,6 @@ class StoreThreads:
                 return await loop.run_in_executor(self._pool, lambda: function(*args, **kwargs))
         except TimeoutError:
             raise StoreError("the voice store doesn't answer: try again later") from None
+        except StoreError as error:  # it names folders and hosts, which are nobody else's business
+            log.warning("%s", error)
+            raise StoreError("the voice store can't be used now: try again later") from error

@@ -27,7 +27,7 @@ class FolderShelf:
 
     def read(self, name: str, max_bytes: int) -> bytes | None:
         try:
-            return read_file(self._file(name), max_bytes)
+            return read_file(self._file(name), max_bytes, f"'{name}'")
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -49,7 +49,7 @@ class FolderShelf:
         except FileNotFoundError:
             return False
         except IsADirectoryError as error:
-            raise VoiceError(f"{file}: can't be removed: it is a folder") from error
+            raise VoiceError(f"'{name}': can't be removed: it is a folder") from error
         except OSError as error:
             raise StoreError(f"{file}: can't be removed: {error.strerror}") from error
         return True

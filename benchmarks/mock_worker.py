@@ -24,6 +24,7 @@ from cosyserve.contracts import (
     FinishReason,
     ModelInfo,
     Voice,
+    VoiceFormat,
 )
 from cosyserve.engine.workers.messages import (
     Cancel,
@@ -61,7 +62,7 @@ def _forget(humming: dict[int, asyncio.Task[None]], number: int, _: asyncio.Task
 
 async def main(fd: int, chunks: int, tokens: int, first: float, pace: float) -> None:
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
-    model = ModelInfo("mock", "mock", "", speech=False, voices={"default": VOICE})
+    model = ModelInfo("mock", VoiceFormat("mock"), speech=False, voices={"default": VOICE})
     writer.write(frame(Ready(model, EngineStats(ready=True, waiting=0, running=0, slots=SLOTS))))
     humming: dict[int, asyncio.Task[None]] = {}
     with contextlib.suppress(asyncio.IncompleteReadError):

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import uvloop
 
-from cosyserve.contracts import Floats, ModelInfo, Sampling, SpeechRequest
+from cosyserve.contracts import Floats, ModelInfo, Sampling, SpeechRequest, VoiceFormat
 from cosyserve.engine.compute.generation import Generation, WholeText
 from cosyserve.engine.in_process import LocalEngine
 from cosyserve.engine.scheduling.intake import Intake
@@ -60,7 +60,7 @@ def plan(request: SpeechRequest, read: Reader, device: int) -> list[Utterance]:
 
 class PacedEngine(LocalEngine):
     def __init__(self) -> None:
-        self.model = ModelInfo("paced", VOICE.family, "", False, {"default": VOICE})
+        self.model = ModelInfo("paced", VoiceFormat(VOICE.family), False, {"default": VOICE})
         self._numbers = NumberProcess()
         scheduler = Scheduler(
             PacedLM(SLOTS),

@@ -12,7 +12,7 @@ import pytest
 from cosyserve import server
 from cosyserve.backends.llm_server import LLMServer
 from cosyserve.choices import LLMSampling
-from cosyserve.contracts import ModelInfo
+from cosyserve.contracts import ModelInfo, VoiceFormat
 from cosyserve.deploy.triton.here import settings_here
 from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.engine.workers.options import WorkerOptions
@@ -59,7 +59,7 @@ class NamedWorker:
 
     @property
     def model(self) -> ModelInfo:
-        return ModelInfo(Path(self.options.model).name, "cosyvoice2", "", True, {})
+        return ModelInfo(Path(self.options.model).name, VoiceFormat("cosyvoice2"), True, {})
 
 
 def test_models_start_together_and_have_different_names(monkeypatch: pytest.MonkeyPatch) -> None:

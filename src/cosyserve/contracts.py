@@ -266,12 +266,19 @@ class ModelInfo:
     """What an engine runs."""
 
     name: str
-    family: str
-    fingerprint: str
+    voice_format: VoiceFormat
     speech: bool  # False: random weights, not speech
     voices: dict[str, Voice]  # shipped with the model; `default` is among them if it has any
     takes_pieces: bool = True  # of text while it speaks; else it is asked for sentence by sentence
     sampling: Sampling = Sampling()  # as it is best sampled
+
+    @property
+    def family(self) -> str:
+        return self.voice_format.family
+
+    @property
+    def fingerprint(self) -> str:
+        return self.voice_format.fingerprint
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from cosyserve.contracts import (
     SpeechRequest,
     Timeline,
     Voice,
+    VoiceFormat,
 )
 from cosyserve.engine.text_stream import feeding
 from cosyserve.errors import AudioError
@@ -42,6 +43,7 @@ def voice_of(tokens: int, text: str = "", **texts: str) -> Voice:
     )
 
 
+FORMAT = VoiceFormat("sine", "f1", embedding=192, mel=MEL_BINS, speech_tokens=6561)
 DEFAULT_VOICE = voice_of(0)
 FIRST = Timeline(planned=0.01, admitted=0.03, first_tokens=0.04, drawn=None, sent=0.05)
 LAST = Timeline(planned=0.01, admitted=0.03, first_tokens=0.04, drawn=0.06, sent=0.08)
@@ -112,7 +114,7 @@ class SineEngine:
 
     @property
     def model(self) -> ModelInfo:
-        return ModelInfo("sine", "sine", "f1", self.speech, self.voices)
+        return ModelInfo("sine", FORMAT, self.speech, self.voices)
 
     @property
     def samples(self) -> Floats:

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from websockets.sync.client import connect
 
 from cosyserve.audio import AudioFormat, encode
-from cosyserve.contracts import ModelInfo, Recording, Voice
+from cosyserve.contracts import ModelInfo, Recording, Voice, VoiceFormat
 from cosyserve.errors import InputError, OverloadError
 from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
@@ -33,7 +33,7 @@ class ThirdEngine(SineEngine):
 
     @property
     def model(self) -> ModelInfo:
-        return ModelInfo("three", "three", "f3", True, {"default": OWN, "own": OWN})
+        return ModelInfo("three", VoiceFormat("three", "f3"), True, {"default": OWN, "own": OWN})
 
     async def embed(self, recording: Recording) -> Voice:
         return replace(await super().embed(recording), family="three", fingerprint="f3")
@@ -157,7 +157,7 @@ def test_the_original_names_a_family() -> None:
     class Two(SineEngine):
         @property
         def model(self) -> ModelInfo:
-            return replace(super().model, name="two", family="cosyvoice2")
+            return replace(super().model, name="two", voice_format=VoiceFormat("cosyvoice2"))
 
     models = Models([SineEngine(), Two()])
     assert models.of_family("cosyvoice2").model.name == "two"

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cosyserve.contracts import MEL_BINS, ModelInfo, Sampling, Voice
+from cosyserve.contracts import MEL_BINS, ModelInfo, Sampling, Voice, VoiceFormat
 from cosyserve.errors import CosyError, InputError, WorkerError
 from cosyserve.triton.client import TritonClient
 from cosyserve.triton.options import own_sampling
@@ -65,9 +65,8 @@ class ServedModel:
         own = {
             name: Voice("", *nothing, name=name, family=self.family) for name in self.shipped_voices
         }
-        return ModelInfo(
-            *(self.name, self.family, self.fingerprint, self.speech, own), sampling=self.sampling
-        )
+        wanted = VoiceFormat(self.family, self.fingerprint)
+        return ModelInfo(self.name, wanted, self.speech, own, sampling=self.sampling)
 
 
 def _sampling(settings: dict[str, str]) -> Sampling:

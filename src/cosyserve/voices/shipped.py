@@ -30,8 +30,7 @@ def describe(model: Model) -> ModelInfo:
     config = model.config
     return ModelInfo(
         name=config.name,
-        family=config.family,
-        fingerprint=config.fingerprint,
+        voice_format=config.voice_format,
         speech=config.speech,
         voices=_with_default(_read(model.voices, model.text_tokenizer, config), config),
         takes_pieces=config.takes_pieces,

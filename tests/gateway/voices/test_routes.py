@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,9 @@ GOOD = to_bytes(voice_of(50))
         RECORDING[:2000],
         encode(sine(1000), AudioFormat.WAV),  # too short to learn from
         OTHER,
+        to_bytes(replace(voice_of(50), embedding=np.ones(80, np.float32))),
+        to_bytes(replace(voice_of(50), mel=np.zeros((100, 100), np.float32))),
+        to_bytes(replace(voice_of(50), speech_tokens=np.full(50, 6561, np.int32))),
         GOOD[:-7],
         GOOD[:-7] + b"\x7f" * 7,
         b"\xff" * 8 + b"{" + b"[" * 10_000,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cosyserve.contracts import Engine, ModelInfo, Voice, VoiceFormat
+from cosyserve.contracts import Engine, ModelInfo, Voice
 from cosyserve.errors import MissingVoiceError, VoiceError
 from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.models import Models
@@ -28,8 +28,7 @@ class KnownVoices:
         self._aliases = aliases or {}
         self._library = VoiceLibrary(store, lambda: _shipped(models), default_voice)
         if default_voice:
-            model = engine.model
-            check_fits(self._library.get(DEFAULT), VoiceFormat(model.family, model.fingerprint))
+            check_fits(self._library.get(DEFAULT), engine.model.voice_format)
         self._threads = StoreThreads()
 
     def is_shipped(self, voice: Voice) -> bool:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from cosyserve.contracts import TOKENS_PER_SECOND, Voice, VoiceFormat
+from cosyserve.contracts import TOKENS_PER_SECOND, Voice
 from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.telemetry import audit
@@ -122,7 +122,7 @@ def routes(
             learned = await asyncio.to_thread(from_bytes, data, "the voice file")
             voice = replace(learned, name=name, consent=consent)
             speaker = (engine if body.model else models.of_family(voice.family)).model
-            check_fits(voice, VoiceFormat(speaker.family, speaker.fingerprint))
+            check_fits(voice, speaker.voice_format)
         else:
             voice = await enrolment.learn(
                 *(engine, data, record),

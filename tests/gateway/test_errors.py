@@ -196,6 +196,22 @@ def test_a_field_that_is_wrong(
 
 
 @pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("null", "Input should be an object"),
+        ('{"input": "a", "references": [5]}', "references: Input should be an object"),
+        (
+            '{"input": "a", "mode": "convert"}',
+            "mode: Input should be 'zero_shot', 'cross_lingual', 'instruct' or 'preset'",
+        ),
+    ],
+)
+def test_faults_are_told_in_the_words_of_json(server: Running, body: str, told: str) -> None:
+    answer = server.http.post(SPEECH, content=body, headers={"content-type": "application/json"})
+    assert check_envelope(answer, 400, "invalid_value")["message"] == told
+
+
+@pytest.mark.parametrize(
     "body",
     [
         b"",

@@ -6,9 +6,10 @@ What is not meant for a client stays out of the envelope.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -31,6 +32,7 @@ from cosyserve.errors import (
 )
 
 MAX_FAULT = 300  # characters of an error message, which may quote what was sent
+ENUM_MEMBER = re.compile(r"<\w+\.\w+: ('\w+')>")
 
 
 class ErrorBody(BaseModel):
@@ -128,7 +130,14 @@ def _invalid(error: RequestValidationError | ValidationError) -> Refusal:
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return Refusal(400, f"the body is not JSON: {first['msg']}", "invalid_json")
-    return invalid_value(first["msg"], [part for part in first["loc"] if part != "body"])
+    return invalid_value(fault_of(first), [part for part in first["loc"] if part != "body"])
+
+
+def fault_of(detail: Mapping[str, Any]) -> str:
+    """What pydantic finds wrong, in the words of JSON and without those of Python."""
+    if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return "Input should be an object"
+    return ENUM_MEMBER.sub(r"\1", detail["msg"])[:MAX_FAULT]
 
 
 def invalid_value(fault: str, where: Sequence[int | str]) -> Refusal:

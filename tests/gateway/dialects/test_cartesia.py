@@ -90,6 +90,8 @@ def test_a_cancel_that_comes_too_late_is_no_mistake(server: Running) -> None:
     [
         ({"context_id": None}, "context_id"),
         ({"voice": {"mode": "embedding", "embedding": [0.1]}}, "voice"),
+        ({"voice": 5}, "voice: Input should be an object"),
+        ({"voice": ""}, "voice.id: String should have"),
         ({"output_format": {"container": "wav"}}, "output_format.container"),
         ({"output_format": {"encoding": "mp3"}}, "no audio format 'mp3'"),
         ({"output_format": {"sample_rate": 1}}, "sample_rate"),

@@ -71,7 +71,7 @@ def test_a_session_that_is_closed_is_stopped(server: Running) -> None:
         ({"word_timestamps": True}, "times of words"),
         ({"response_format": "ogg"}, "response_format"),
         ({"speed": 0}, "speed"),
-        ({"split_granularity": "word"}, "split_granularity"),
+        ({"split_granularity": "word"}, "be 'sentence', 'clause' or 'none'"),
     ],
 )
 def test_what_a_session_can_not_have(server: Running, fields: dict[str, Any], told: str) -> None:

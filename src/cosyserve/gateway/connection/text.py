@@ -11,7 +11,7 @@ from cosyserve.gateway.errors import Refusal
 from cosyserve.text.pronunciation.ssml import is_ssml, may_become_ssml
 from cosyserve.text.sentences import Split
 
-TextSplit = Split | Literal["none"]  # what is spoken as soon as it is there; none: all of the text
+TextSplit = Literal[Split, "none"]  # what is spoken as soon as it is there; none: all of the text
 
 
 class TextBuffer:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from cosyserve.audio import AudioFormat
 from cosyserve.gateway.connection.context import ConnectionContext
@@ -39,6 +39,10 @@ class VoiceSpecifier(BaseModel):
     id: Name = DEFAULT
 
 
+def _specifier(voice: object) -> object:
+    return {"id": voice} if isinstance(voice, str) else voice
+
+
 class OutputFormat(BaseModel):
     container: Literal["raw"] = "raw"
     encoding: str = "pcm_s16le"
@@ -60,7 +64,7 @@ class GenerationRequest(BaseModel):
     add_timestamps: bool = False
     max_buffer_delay_ms: int | None = None  # 0: every piece is spoken as it comes
     model_id: str = ""
-    voice: Name | VoiceSpecifier = DEFAULT
+    voice: Annotated[VoiceSpecifier, BeforeValidator(_specifier)] = VoiceSpecifier()
     output_format: OutputFormat = Field(default_factory=OutputFormat)
     language: str | None = None
     generation_config: GenerationConfig = Field(default_factory=GenerationConfig)
@@ -128,7 +132,7 @@ class CartesiaConnection(DialectConnection):
         asked = piece.output_format
         fields = self.fields(
             piece.model_id,
-            voice=piece.voice.id if isinstance(piece.voice, VoiceSpecifier) else piece.voice,
+            voice=piece.voice.id,
             response_format=audio_format(asked.encoding, FORMATS),
             sample_rate=asked.sample_rate,
             language=piece.language,

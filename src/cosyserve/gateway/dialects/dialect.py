@@ -15,7 +15,7 @@ from cosyserve.audio import AudioFormat
 from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.connection.streams import SpeechStream, StreamsConnection
 from cosyserve.gateway.connection.websocket import UPGRADE, Socket, upgrade_required
-from cosyserve.gateway.errors import MAX_FAULT, ErrorEnvelope, Refusal
+from cosyserve.gateway.errors import ErrorEnvelope, Refusal, fault_of
 from cosyserve.gateway.speech.body import SpeechFields
 
 NAME_IN_PATH = re.compile(r"{(\w+)}")
@@ -117,7 +117,7 @@ def read(kind: type[Message], value: dict[str, Any]) -> Message:
     except ValidationError as error:
         first = error.errors()[0]
         param = ".".join(map(str, first["loc"])) or None
-        message = f"{param}: {first['msg']:.{MAX_FAULT}}" if param else first["msg"][:MAX_FAULT]
+        message = f"{param}: {fault_of(first)}" if param else fault_of(first)
         raise Refusal(400, message, "invalid_value", param=param) from error
 
 

@@ -17,7 +17,7 @@ from pydantic import (
 
 from cosyserve.audio import AudioFormat
 from cosyserve.contracts import MAX_SPEED, MIN_SPEED
-from cosyserve.gateway.errors import MAX_FAULT, Refusal
+from cosyserve.gateway.errors import Refusal, fault_of
 from cosyserve.gateway.speech.body import Name
 
 
@@ -123,5 +123,5 @@ def read_event(value: dict[str, Any]) -> ClientEvent:
     except ValidationError as error:
         first = error.errors()[0]
         param = ".".join(map(str, first["loc"][1:])) or "type"
-        message = f"{param}: {first['msg']:.{MAX_FAULT}}"
+        message = f"{param}: {fault_of(first)}"
         raise Refusal(400, message, "invalid_value", param=param) from error

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from cosyserve.gateway.connection.text import TextSplit
-from cosyserve.gateway.errors import MAX_FAULT, invalid_value
+from cosyserve.gateway.errors import fault_of, invalid_value
 from cosyserve.gateway.speech.body import SpeechFields
 
 HTTP_ONLY = frozenset({"input", "stream_format"})
@@ -84,7 +84,7 @@ def read_message(value: dict[str, Any]) -> ClientMessage:
     except ValidationError as error:
         first = error.errors()[0]
         where = first["loc"][1:] or ("type",)
-        raise invalid_value(f"{first['msg']:.{MAX_FAULT}}", where) from error
+        raise invalid_value(fault_of(first), where) from error
 
 
 def context_of(value: dict[str, Any]) -> str:

@@ -27,6 +27,7 @@ from cosyserve.contracts import (
     VoiceFormat,
 )
 from cosyserve.engine.workers.messages import (
+    Alive,
     Cancel,
     Chunk,
     Open,
@@ -35,6 +36,7 @@ from cosyserve.engine.workers.messages import (
     next_body,
     to_worker,
 )
+from cosyserve.engine.workers.outbox import ALIVE_SECONDS
 
 SLOTS = 256
 VOICE = Voice("", np.zeros(0, np.int32), np.zeros((0, 80), np.float32), np.ones(192, np.float32))
@@ -56,6 +58,12 @@ async def hum(
         due += pace * seconds
 
 
+async def live(link: asyncio.StreamWriter) -> None:
+    while True:
+        await asyncio.sleep(ALIVE_SECONDS)
+        link.write(frame(Alive()))
+
+
 def _forget(humming: dict[int, asyncio.Task[None]], number: int, _: asyncio.Task[None]) -> None:
     humming.pop(number, None)
 
@@ -65,6 +73,7 @@ async def main(fd: int, chunks: int, tokens: int, first: float, pace: float) -> 
     model = ModelInfo("mock", VoiceFormat("mock"), speech=False, voices={"default": VOICE})
     writer.write(frame(Ready(model, EngineStats(ready=True, waiting=0, running=0, slots=SLOTS))))
     humming: dict[int, asyncio.Task[None]] = {}
+    living = asyncio.create_task(live(writer))
     with contextlib.suppress(asyncio.IncompleteReadError):
         while True:
             message = to_worker.decode(await next_body(reader))
@@ -74,6 +83,7 @@ async def main(fd: int, chunks: int, tokens: int, first: float, pace: float) -> 
                 task.add_done_callback(partial(_forget, humming, message.id))
             elif isinstance(message, Cancel) and message.id in humming:
                 humming[message.id].cancel()
+    living.cancel()
 
 
 if __name__ == "__main__":

@@ -36,9 +36,11 @@ def read(link: socket.socket, count: int) -> list[Chunk]:
 def test_a_message_is_on_the_link_when_it_was_put() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        Outbox(theirs, never).put(said(3))
+        outbox = Outbox(theirs, never)
+        outbox.put(said(3))
         ours.setblocking(False)
         assert len(ours.recv(1 << 16)) > 40
+        outbox.close()
 
 
 def test_who_does_not_read_holds_up_nobody_and_misses_nothing() -> None:
@@ -50,6 +52,7 @@ def test_who_does_not_read_holds_up_nobody_and_misses_nothing() -> None:
             outbox.put(said(number, SAMPLES if number % 3 else 10))
         assert time.monotonic() - begun < 1
         heard = read(ours, 20)
+        outbox.close()
     assert [one.id for one in heard] == list(range(20))
     assert all((one.chunk.samples == one.id).all() for one in heard)
 
@@ -67,6 +70,7 @@ def test_frames_of_several_threads_stay_whole() -> None:
         heard = read(ours, 80)
         for thread in threads:
             thread.join()
+        outbox.close()
     assert sorted(one.id for one in heard) == sorted(20 * [0, 1, 2, 3])
     assert all((one.chunk.samples == one.id).all() for one in heard)
 

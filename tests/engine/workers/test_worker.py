@@ -10,7 +10,16 @@ import pytest
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import SpeechRequest
 from cosyserve.engine.workers import worker
-from cosyserve.engine.workers.messages import Chunk, Open, Ready, Stats, bodies, frame, from_worker
+from cosyserve.engine.workers.messages import (
+    Alive,
+    Chunk,
+    Open,
+    Ready,
+    Stats,
+    bodies,
+    frame,
+    from_worker,
+)
 from cosyserve.engine.workers.options import WorkerOptions
 from cosyserve.engine.workers.worker import Worker
 from cosyserve.voices.memory.mirror import voice_bytes
@@ -29,7 +38,8 @@ def test_who_comes_alone_hears_speech_before_anybody_counts(
         far = Worker(theirs, model, WorkerOptions("test", device="cpu", slots=1))
         thread = threading.Thread(target=far.run)
         thread.start()
-        said = map(from_worker.decode, bodies(stream))
+        heard = map(from_worker.decode, bodies(stream))
+        said = (message for message in heard if not isinstance(message, Alive))
         assert isinstance(next(said), Ready)
         for number in range(2):
             request = SpeechRequest("Hello.", voice, voice.mode, stream=True)

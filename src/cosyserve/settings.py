@@ -226,7 +226,7 @@ class Settings(BaseSettings):
     most Wyoming's; more are refused with 429."""
     max_idle_seconds: float = Field(default=20.0, gt=0)
     """The longest time until a connection's first message, and from one piece of its text to the
-    next; a body has as long, and a second more for each 16 KiB of it."""
+    next; a body has as long, and a second more for each 16 KiB of it (131 kbit/s)."""
     max_body_bytes: int = Field(default=16 << 20, ge=1024)
     """The largest body of a request and the largest message of a WebSocket, recordings included;
     a larger one is refused with 413."""

@@ -114,6 +114,36 @@ def test_utterances_without_a_text_take_nobodys_place(narrow: Running) -> None:
             assert talk.hear("done").last["finish_reason"] == "stop"
 
 
+def test_what_contexts_are_started_with_is_bounded(narrow: Running) -> None:
+    narrow.behave()
+    with talking(narrow.url) as talk:
+        for number in range(3):
+            talk.start(context=f"c{number}", unknown="x" * 60_000)
+            talk.hear("started")
+        talk.start(context="c3", unknown="x" * 60_000)
+        refused = talk.hear().last
+        assert (refused["context"], refused["error"]["code"]) == ("c3", "body_too_large")
+        assert "larger than 200000 bytes: end some" in refused["error"]["message"]
+        talk.send("cancel", context="c1")
+        talk.hear("done")
+        talk.start(context="c3", unknown="x" * 60_000)
+        talk.hear("started")
+
+
+def test_an_utterance_keeps_its_place_from_its_first_text_on(narrow: Running) -> None:
+    narrow.behave(delay=0.5)
+    with talking(narrow.url) as first, talking(narrow.url) as second:
+        second.start()
+        second.hear("started")
+        first.start()
+        first.text("Hello.")
+        first.hear("started")
+        second.text("Hello.")
+        assert second.error()["code"] == "too_many_requests"
+        first.send("end")
+        assert first.hear().last["finish_reason"] == "stop"
+
+
 def test_whoever_never_begins_is_sent_away(impatient: Running) -> None:
     with talking(impatient.url) as talk:
         codes = []

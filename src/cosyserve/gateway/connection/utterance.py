@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import replace
 
 from cosyserve.audio.formats import output_rate
+from cosyserve.contracts import SpeechRequest
 from cosyserve.gateway.connection.context import ConnectionContext
 from cosyserve.gateway.connection.events import (
     DoneEvent,
@@ -24,7 +25,7 @@ from cosyserve.gateway.connection.text import TextBuffer
 from cosyserve.gateway.errors import ClientLeft
 from cosyserve.gateway.limits import shutting_down, took_too_long
 from cosyserve.gateway.speech.body import SpeechFields
-from cosyserve.gateway.speech.framing import Usage, framing_of
+from cosyserve.gateway.speech.framing import Framing, Usage, framing_of
 from cosyserve.gateway.speech.speaking import Speaking
 from cosyserve.gateway.speech.word_times import Spoken, WordTimes
 from cosyserve.gateway.telemetry.record import Record
@@ -145,39 +146,44 @@ class ConnectionUtterance:
         framing = framing_of(
             "audio", fields.response_format, fields.sample_rate, self._context.encoders
         )
-        with self._context.gate.admit(self._key):
+        with ExitStack() as place:
+            place.enter_context(self._context.gate.admit(self._key))
             request = await self._context.interpreter.request(fields, "", self._record)
-        await deliver(
-            StartedEvent(
-                request_id=self._record.request_id,
-                content_type=framing.media_type,
-                sample_rate=output_rate(fields.response_format, fields.sample_rate),
+            await deliver(
+                StartedEvent(
+                    request_id=self._record.request_id,
+                    content_type=framing.media_type,
+                    sample_rate=output_rate(fields.response_format, fields.sample_rate),
+                )
             )
-        )
-        if isinstance(self._text, str):
-            request = replace(request, text=self._text)
-        else:  # only now: an utterance without text yet must not take anybody's place
-            request = replace(request, text=await self._text.begin())
-            self._record.started = self._text.started or self._record.started
+            if isinstance(self._text, str):
+                request = replace(request, text=self._text)
+            else:
+                place.close()  # it is for those who have a text
+                request = replace(request, text=await self._text.begin())
+                self._record.started = self._text.started or self._record.started
+                place.enter_context(self._context.gate.admit(self._key))
+            await self._say(request, framing, deliver)
+        await deliver(self._done(self._record.finish))
+
+    async def _say(self, request: SpeechRequest, framing: Framing, deliver: Send) -> None:
         self._speaking = Speaking(
-            self._context.interpreter.engine(fields.model),
-            *(request, framing, self._record, fields.max_new_tokens),
+            self._context.interpreter.engine(self._fields.model),
+            *(request, framing, self._record, self._fields.max_new_tokens),
             watermark=self._context.interpreter.watermark,
-            trim=self._context.interpreter.trims(fields),
-            timestamps=fields.timestamps is not None,
+            trim=self._context.interpreter.trims(self._fields),
+            timestamps=self._fields.timestamps is not None,
             split=self._split,
         )
 
         async def tell(times: WordTimes) -> None:
             await deliver(WordsEvent(request_id=self._record.request_id, **dict(times)))
 
-        with self._context.gate.admit(self._key):
-            async with aclosing(self._speaking.audio(tell)) as audio:
-                async for data in audio:
-                    for begin in range(0, len(data), FRAME_BYTES):
-                        await deliver(data[begin : begin + FRAME_BYTES])
-                    self._record.bytes_out += len(data)
-        await deliver(self._done(self._record.finish))
+        async with aclosing(self._speaking.audio(tell)) as audio:
+            async for data in audio:
+                for begin in range(0, len(data), FRAME_BYTES):
+                    await deliver(data[begin : begin + FRAME_BYTES])
+                self._record.bytes_out += len(data)
 
     @property
     def _split(self) -> Split | None:

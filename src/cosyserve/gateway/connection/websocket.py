@@ -21,6 +21,7 @@ class Socket:
 
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
+        self.received = 0  # characters of the last frame
 
     async def accept(self, subprotocol: str = "") -> None:
         """Opens it; the subprotocol is chosen if the client offers it."""
@@ -36,6 +37,7 @@ class Socket:
         if message["type"] == "websocket.disconnect":
             raise ClientLeft
         text = message.get("text") or ""
+        self.received = len(text)
         JSONBounds().take(text)
         try:
             value = from_json(text)

@@ -75,6 +75,7 @@ class WebSocketConnection(StreamsConnection):
         self._socket = Socket(websocket)
         self._reading = ""  # the context of the message that is being read
         self._dropping: dict[str, None] = {}  # contexts that are over, but their texts go on
+        self._sizes: dict[str, int] = {}  # of the messages that started contexts
         self._request_ids: dict[str, str] = {}  # of the utterances that are being spoken
         self._others = others
         self.message_of_another: dict[str, Any] | None = None  # protocol, which goes on from here
@@ -134,9 +135,19 @@ class WebSocketConnection(StreamsConnection):
             _out_of_order(
                 "one utterance at a time: wait for 'done', or send 'cancel' and wait for it"
             )
+        self._check_size()
         stream = self.open_stream(self._reading, start, start.split)
         self._dropping.pop(stream.name, None)
         stream.start()
+
+    def _check_size(self) -> None:
+        """What contexts were started with is kept for as long as they are open."""
+        sizes = {name: size for name, size in self._sizes.items() if name in self.streams}
+        sizes[self._reading] = self._socket.received
+        if sum(sizes.values()) > (most := self._context.limits.body_bytes):
+            message = f"the recordings of the open contexts are larger than {most} bytes: end some"
+            raise Refusal(413, message, "body_too_large")
+        self._sizes = sizes
 
     async def _follow(self, message: FollowingMessage) -> None:
         stream = self.streams.get(self._reading)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 from collections.abc import AsyncGenerator, Iterator
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.audio import AudioFormat, Encoder, encode
-from cosyserve.errors import AudioError, WorkerError
+from cosyserve.errors import AudioError, OverloadError, WorkerError
 from cosyserve.gateway.encoding import encoders as module
 from cosyserve.gateway.encoding.encoders import CROWDED, SLICE, Encoders, InlineEncoder
 from tests.gateway.encoding.sound import SECOND, comparable
@@ -123,6 +125,27 @@ def test_processes_that_nobody_needs_are_ended(monkeypatch: pytest.MonkeyPatch) 
         encoders.prepare()
         assert encoders.processes == [first]
         assert not second.alive
+    finally:
+        encoders.close()
+
+
+def test_no_file_is_left_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoders = Encoders(most_processes=2)
+
+    def none_left() -> NoReturn:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def counts() -> list[int]:
+        return [count async for count in crowd(encoders)]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "EncoderProcess", none_left)
+        with pytest.raises(OverloadError, match="to encode the speech: Too many open files"):
+            encoders.prepare()
+    encoders.prepare()
+    try:
+        monkeypatch.setattr(module, "EncoderProcess", none_left)
+        assert asyncio.run(counts()) == [1] * 3 * CROWDED
     finally:
         encoders.close()
 

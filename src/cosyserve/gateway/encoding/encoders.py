@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import os
 import sys
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
@@ -14,11 +15,12 @@ import numpy as np
 from cosyserve.audio import AudioFormat, Encoder
 from cosyserve.audio.formats import is_quick, output_rate
 from cosyserve.contracts import SAMPLE_RATE, Floats
-from cosyserve.errors import WorkerError
+from cosyserve.errors import OverloadError, WorkerError
 from cosyserve.gateway.encoding.messages import Encode, FinishEncoder
 from cosyserve.gateway.encoding.process import EncoderProcess
 
 SLICE = SAMPLE_RATE  # samples that are encoded at once, while all others wait
+RETRY_AFTER = 5.0  # seconds, for those whose process could not be started
 IDLE_SECONDS = 300.0  # that a process may have nothing to do
 CROWDED = 8  # encoders of a process: a tenth of a core for MP3 in real time, whole texts take more
 
@@ -108,7 +110,7 @@ class Encoders:
     def prepare(self) -> None:
         """There is a process, or will be soon, and none that nobody has needed for a while."""
         living = [process for process in self.processes if process.alive]
-        self.processes = living[:1] or [EncoderProcess()]
+        self.processes = living[:1] or [_started()]
         for process in living[1:]:
             if process.idle_seconds > IDLE_SECONDS:
                 process.close()
@@ -128,12 +130,21 @@ class Encoders:
         loaded = [process for process in self.processes if process.loaded]
         least = min(loaded or self.processes, key=lambda process: process.encoders)
         if least.encoders >= CROWDED and len(loaded) == len(self.processes) < self._most_processes:
-            self.processes.append(EncoderProcess())
+            with suppress(OverloadError):  # the others do it, more slowly
+                self.processes.append(_started())
         return least
 
     def close(self) -> None:
         for process in self.processes:
             process.close()
+
+
+def _started() -> EncoderProcess:
+    try:
+        return EncoderProcess()
+    except OSError as error:  # no file, process or memory is left
+        message = f"no process can be started to encode the speech: {error.strerror}"
+        raise OverloadError(message, RETRY_AFTER) from error
 
 
 def cores() -> int:

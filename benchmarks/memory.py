@@ -102,7 +102,7 @@ def held(engine: LocalEngine, app: FastAPI) -> dict[str, int]:
         "sessions": len(scheduler.running) + len(scheduler.waiting),
         "slots": len(scheduler.lm.rows),
         "bytes": sum(storages.values()),
-        "files": Process(os.getpid()).files,
+        "files": Process(os.getpid()).files - len(app.state.encoders.processes),  # links to them
     }
 
 

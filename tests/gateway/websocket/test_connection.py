@@ -13,7 +13,8 @@ from cosyserve.audio import MEDIA_TYPES, AudioFormat, encode
 from cosyserve.audio.formats import output_rate
 from cosyserve.contracts import Sampling
 from tests.gateway.serving import Running
-from tests.gateway.speech.test_routes import RECORDING, check_audio
+from tests.gateway.sine_engine import sine
+from tests.gateway.speech.test_routes import check_audio
 from tests.gateway.talking import STREAM, talking
 from tests.gateway.test_status import samples
 from tests.waiting import wait_until
@@ -77,7 +78,7 @@ def test_utterances_follow_each_other(server: Running) -> None:
 
 def test_fields_of_our_own(server: Running) -> None:
     with talking(server.url) as talk:
-        reference = base64.b64encode(RECORDING).decode()
+        reference = base64.b64encode(encode(sine(48_000), AudioFormat.WAV)).decode()
         fields = {"reference_audio": reference, "reference_text": "Hum.", "sample_rate": 16_000}
         reply = talk.say(language="en", temperature=0.7, **fields)
     assert reply.events[0]["sample_rate"] == 16_000

@@ -115,3 +115,12 @@ def test_a_sentence_does_not_wait_for_the_next_to_end() -> None:
 
     assert asyncio.run(first()) == "This is a whole sentence."
     assert closed
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("text", ["\n", ", ", "5. m "], ids=["lines", "commas", "numbers"])
+def test_a_long_text_without_an_end_is_looked_through_quickly(text: str) -> None:
+    """Everybody else waits meanwhile, whatever it comes in."""
+    whole, pieces = SentenceBuffer(), SentenceBuffer()
+    assert list(whole.push(40_000 * text)) == []
+    assert [one for letter in 800 * text for one in pieces.push(letter)] == []

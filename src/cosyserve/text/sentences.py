@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Literal
 
-from cosyserve.text.arriving.english import in_number
+from cosyserve.text.arriving.english import NEAR, in_number
 from cosyserve.text.split import ends_in_abbreviation, speakable
 
 Split = Literal["sentence", "clause"]
@@ -33,20 +33,39 @@ class SentenceBuffer:
 
     def __init__(self, split: Split = "sentence") -> None:
         self._split = split
-        self._rest = ""
+        self._keep("")
 
     def push(self, piece: str) -> Iterator[str]:
         """Adds a piece -> the sentences that are whole now."""
         self._rest += piece
-        while end := _end(self._rest, self._split):
-            sentence, self._rest = self._rest[:end], self._rest[end:]
+        while end := self._end():
+            sentence = self._rest[:end]
+            self._keep(self._rest[end:])
             yield sentence
 
     def flush(self) -> Iterator[str]:
         """The text is over -> what is left of it."""
         if speakable(self._rest):
             yield self._rest
-        self._rest = ""
+        self._keep("")
+
+    def _keep(self, rest: str) -> None:
+        self._rest = rest
+        self._silent = 0  # characters at its start that nobody speaks
+        self._decided = 0  # characters in which there is no end, whatever follows
+
+    def _end(self) -> int:
+        """Where the first sentence ends that is long enough; 0: nowhere yet."""
+        rest = self._rest
+        while self._silent < len(rest) and not speakable(rest[self._silent]):
+            self._silent += 1
+        for match in END[self._split].finditer(rest, max(self._silent, self._decided)):
+            end = match.end()
+            if end >= MIN_CHARACTERS[self._split] and _is_end(rest, match):
+                return end
+            if end + NEAR < len(rest):
+                self._decided = end
+        return 0
 
 
 def sentences(pieces: Iterator[str]) -> Iterator[str]:
@@ -78,17 +97,6 @@ def ends_sentence(text: str, following: str) -> bool:
     joined = f"{text} {following}"
     found = (match for match in END["sentence"].finditer(joined) if match.end() == len(text))
     return any(_is_end(joined, match) for match in found)
-
-
-def _end(text: str, split: Split) -> int:
-    """Where the first sentence ends that is long enough; 0: nowhere yet."""
-    for match in END[split].finditer(text):
-        end = match.end()
-        if end < MIN_CHARACTERS[split] or not speakable(text[:end]):
-            continue
-        if _is_end(text, match):
-            return end
-    return 0
 
 
 def _is_end(text: str, match: re.Match[str]) -> bool:

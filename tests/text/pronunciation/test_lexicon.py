@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,6 +8,7 @@ from cosyserve.errors import InputError
 from cosyserve.text import segments
 from cosyserve.text.arriving.gate import ReadinessGate
 from cosyserve.text.pronunciation.lexicon import MAX_ENTRIES, Lexicon
+from cosyserve.text.split import speakable
 
 BOTH = ("ARPAbet", "pinyin")
 ENTRIES = {"nginx": "engine x", "New York": "the big apple", "重庆": "虫庆", "SQL": "sequel",
@@ -59,6 +62,28 @@ def test_words_may_arrive_in_pieces(text: str, length: int) -> None:
     pieces = [text[at : at + length] for at in range(0, len(text), length)]
     expected = spoken(text, ENTRIES)
     assert "".join(map(gate.push, pieces)) + gate.flush() == expected or not expected
+
+
+WORD = st.text("aAbB中文-", min_size=1, max_size=4).filter(speakable)
+
+
+@given(st.lists(WORD, min_size=1, max_size=6), st.text("aAbB中文- ", max_size=12))
+def test_the_longest_word_of_a_place_is_meant(words: list[str], text: str) -> None:
+    def pattern(word: str) -> str:
+        before = "(?<![a-zA-Z])" if word[0].isascii() and word[0].isalpha() else ""
+        after = "(?![a-zA-Z])" if word[-1].isascii() and word[-1].isalpha() else ""
+        return before + (f"(?i:{word})" if word == word.lower() else word) + after
+
+    longest = sorted(set(words), key=len, reverse=True)
+    found = re.compile("|".join(map(pattern, longest))).sub("x", text)
+    assert Lexicon(dict.fromkeys(words, "x"))(text) == found
+
+
+@pytest.mark.timeout(20)
+def test_a_thousand_words_that_begin_alike_are_looked_up_quickly() -> None:
+    words = {99 * "ς" + chr(0x4E00 + number): "a" for number in range(MAX_ENTRIES)}
+    text = 40_000 * "Σ"
+    assert Lexicon(words)(text) == text
 
 
 def test_sounds_are_for_models_that_read_them() -> None:

@@ -27,6 +27,8 @@ MONTHS = (
 )
 # fmt: on
 
+NEAR = 200  # characters in which two words end
+
 _WORD = re.compile(r"\S+")
 _UNIT = re.compile(UNIT)
 # These also follow "5," and "5."
@@ -69,11 +71,12 @@ def last_border(text: str, limit: int) -> int:
 
 def in_number(text: str, at: int) -> bool:
     """Whether the blank at this index may stand inside a number."""
-    words, following = text[:at].split()[-2:], text[at:].split(maxsplit=1)
+    words = text[max(0, at - NEAR) : at].split()[-2:]
+    following = text[at : at + NEAR].split(maxsplit=1)
     if not words:
         return False
     before = words[0] if len(words) > 1 else ""
-    ended = len(following) > 1 or text[-1].isspace()
+    ended = len(following) > 1 or len(text) > at + NEAR or text[-1].isspace()
     return _may_join(before, words[-1], following[0] if following else "", ended)
 
 

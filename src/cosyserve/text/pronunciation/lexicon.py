@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -27,10 +28,10 @@ from cosyserve.text.tokens.special import COSYVOICE3_TOKENS, HIDDEN_NARROW, HIDD
 MAX_ENTRIES = 1000
 MAX_CHARACTERS = 100  # of a word, and twice as many of how it is said
 
-_LATIN = r"A-Za-z0-9\u00c0-\u024f"
+_LATIN = re.compile(r"[A-Za-z0-9\u00c0-\u024f]")
 _IPA = re.compile(r"/([^/]+)/")
 _SOUNDS = re.compile(rf"(?:{SOUND.pattern}\s*)+")
-_CONTROL = "|".join(map(re.escape, COSYVOICE3_TOKENS))  # they are no words
+_CONTROL = re.compile("|".join(map(re.escape, COSYVOICE3_TOKENS)))  # they are no words
 _MARK = re.compile(f"[{MARKS}]")  # as `marked` sets it
 _HIDDEN = re.compile(f"[{HIDDEN_NARROW}{HIDDEN_WIDE}]")
 
@@ -48,17 +49,25 @@ class Lexicon:
             _check(word, said)
             self._numbers[word] = len(self._said)
             self._said.append(_as_read(word, said, alphabets))
-        longest = sorted(entries, key=len, reverse=True)
-        self._words = re.compile("|".join([_CONTROL, *map(_pattern, longest)]))
-        self._starts = {word[:n] for word in entries for n in range(1, len(word))}
+        self._sorted = sorted(entries)
         self._longest = max(map(len, entries), default=0)
+        self._small = {_small(word) for word in entries}
+        self._lengths: dict[str, list[int]] = {}  # longest first, by first letters
+        for length, first in sorted({(len(word), word[0]) for word in self._small}, reverse=True):
+            self._lengths.setdefault(first, []).append(length)
 
     def __bool__(self) -> bool:
         return bool(self._said)
 
     def hide(self, text: str) -> str:
         """The text with a private character for each of the words."""
-        return self._words.sub(self._hidden, _HIDDEN.sub("", text)) if self._said else text
+        if not self._said:
+            return text
+        text, parts, done = _HIDDEN.sub("", text), [], 0
+        for start, end in self._words(text):
+            parts += [text[done:start], self._hidden(text[start:end])]
+            done = end
+        return "".join([*parts, text[done:]])
 
     def show(self, text: str) -> str:
         """The text with what is said for each private character."""
@@ -72,20 +81,52 @@ class Lexicon:
         """Where a word may have begun whose rest has not arrived."""
         for at in range(max(0, len(text) - self._longest), len(text)):
             end = text[at:]
-            if end in self._starts or end.lower() in self._starts:
+            if self._begins(end) or self._begins(end.lower()):
                 return at
         return len(text)
 
     def start_at(self, text: str, index: int) -> int:
         """The index, or the start of the word that it stands in."""
-        for word in self._words.finditer(text) if self._said else ():
-            if word.start() < index < word.end():
-                return word.start()
+        for start, end in self._words(text) if self._said else ():
+            if start < index < end:
+                return start
         return index
 
-    def _hidden(self, match: re.Match[str]) -> str:
-        word = match[0]
-        number = self._numbers.get(word, self._numbers.get(word.lower()))
+    def _begins(self, start: str) -> bool:
+        """Whether a longer word begins so."""
+        next_one = bisect_right(self._sorted, start)
+        return next_one < len(self._sorted) and self._sorted[next_one].startswith(start)
+
+    def _words(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where words, and tokens that control the model, start and end: the longest of each place.
+
+        Looked up by their lengths: a pattern of a thousand words is tried word by word everywhere.
+        """
+        small, start = _small(text), 0
+        while start < len(text):
+            if end := self._word_end(text, small, start):
+                yield start, end
+            start = end or start + 1
+
+    def _word_end(self, text: str, small: str, start: int) -> int:
+        """Where the word ends that starts here; 0: none does."""
+        if control := _CONTROL.match(text, start):
+            return control.end()
+        if _inside(text, start):
+            return 0
+        for length in self._lengths.get(small[start], ()):
+            end = start + length
+            if small[start:end] in self._small and not _inside(text, end):
+                word = text[start:end]
+                if len(word) == length and self._number(word) is not None:
+                    return end
+        return 0
+
+    def _number(self, word: str) -> int | None:
+        return self._numbers.get(word, self._numbers.get(word.lower()))
+
+    def _hidden(self, word: str) -> str:
+        number = self._number(word)
         if number is None:
             return word
         first = HIDDEN_NARROW if _MARK.sub("", word).isascii() else HIDDEN_WIDE
@@ -146,12 +187,15 @@ def _as_read(word: str, said: str, alphabets: Collection[str]) -> str:
     return said
 
 
-def _pattern(word: str) -> str:
-    """Latin words are whole words; Chinese has no blanks between them."""
-    before = rf"(?<![{_LATIN}])" if re.match(f"[{_LATIN}]", word) else ""
-    after = rf"(?![{_LATIN}])" if re.match(f"[{_LATIN}]", word[-1]) else ""
-    written = re.escape(word)
-    return before + (f"(?i:{written})" if word == word.lower() else written) + after
+def _small(text: str) -> str:
+    """In small letters, each in its place."""
+    letters = ((letter, letter.lower()) for letter in text)
+    return "".join(s if len(s) == 1 else letter for letter, s in letters).replace("ς", "σ")
+
+
+def _inside(text: str, at: int) -> bool:
+    """Whether a Latin word goes on here; Chinese has no blanks between words."""
+    return 0 < at < len(text) and bool(_LATIN.match(text, at - 1) and _LATIN.match(text, at))
 
 
 NO_LEXICON = Lexicon({})

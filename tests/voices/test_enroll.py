@@ -92,8 +92,9 @@ def test_a_transcript_that_does_not_fit_is_a_warning(
         (Recording(np.full(16_000, np.nan, np.float32), 16_000), "finite samples"),
         (Recording(np.full(16_000, np.inf, np.float32), 16_000), "finite samples"),
         (Recording(np.zeros((16_000, 2), np.float32), 16_000), "one channel"),
-        (Recording(np.zeros(16_000, np.float32), 0), "positive rate"),
-        (Recording(np.zeros(16_000, np.float32), -1), "positive rate"),
+        (Recording(np.zeros(16_000, np.float32), 0), "at 0 Hz, it must be"),
+        (Recording(np.zeros(16_000, np.float32), -1), "at -1 Hz"),
+        (Recording(np.zeros(8_000_009, np.float32), 8_000_009), "must be at 8000..192000 Hz"),
     ],
 )
 def test_what_is_no_recording(audio: Recording, message: str, model: Model) -> None:

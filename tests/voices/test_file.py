@@ -93,6 +93,7 @@ def test_a_changed_byte_is_found_or_harmless(position: int, change: int) -> None
         ({"flow_start": "-1"}, {}, "'-1' is not a whole number"),
         ({"flow_start": "9" * 5000}, {}, "is not a whole number"),
         ({"source_rate": "1e3"}, {}, "is not a whole number"),
+        ({"source_rate": "8000009"}, {}, "'source_rate' must be 8000..192000"),
         ({"prompt_text": "other"}, {}, "damaged"),
         ({"content_hash": ""}, {}, "damaged"),
         ({}, {"mel": None}, "'mel' is missing"),

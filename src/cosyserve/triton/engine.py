@@ -148,7 +148,7 @@ class TritonEngine:
         assert isinstance(request.text, str)
         make = request_inputs if self._served.takes_voices else plain_inputs
         own = (name for name, voice in self.model.voices.items() if voice is request.voice)
-        inputs = make(request, request.text, own_voice=next(own, ""))
+        inputs = await asyncio.to_thread(make, request, request.text, own_voice=next(own, ""))
         tried: list[Upstream] = []
         has_audio = False
         while True:

@@ -11,6 +11,7 @@ import numpy as np
 
 from cosyserve.audio import prompt_mel, resample, speaker_fbank, whisper_log_mel
 from cosyserve.audio.features import PROMPT_TOP_HZ, SPEECH_RATE
+from cosyserve.audio.formats import MAX_RATE, MIN_RATE
 from cosyserve.contracts import (
     FRAMES_PER_TOKEN,
     MAX_PROMPT_SECONDS,
@@ -100,8 +101,12 @@ def check_recording(recording: Recording) -> None:
     if any("\ud800" <= letter <= "\udfff" for text in texts for letter in text):
         raise VoiceError("the voice's texts hold half a surrogate pair: send valid Unicode")
     samples = recording.samples
-    if recording.rate < 1 or samples.ndim != 1 or not np.isfinite(samples).all():
-        raise VoiceError("the recording is not one channel of finite samples at a positive rate")
+    if samples.ndim != 1 or not np.isfinite(samples).all():
+        raise VoiceError("the recording is not one channel of finite samples")
+    if not MIN_RATE <= recording.rate <= MAX_RATE:
+        raise VoiceError(
+            f"the recording is at {recording.rate} Hz, it must be at {MIN_RATE}..{MAX_RATE} Hz"
+        )
     if recording.seconds > MAX_PROMPT_SECONDS:
         raise VoiceError(
             f"the recording is {recording.seconds:.1f} s long; at most {MAX_PROMPT_SECONDS:.0f} s "

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load, save
 
+from cosyserve.audio.formats import MAX_RATE, MIN_RATE
 from cosyserve.contracts import Voice
 from cosyserve.errors import StoreError, VoiceError
 
@@ -56,6 +57,8 @@ def from_bytes(data: bytes, origin: str) -> Voice:
         content_hash = voice.content_hash
     except (ValueError, VoiceError) as error:
         raise VoiceError(f"{origin}: {error}") from error
+    if voice.source is not None and not MIN_RATE <= voice.source_rate <= MAX_RATE:
+        raise VoiceError(f"{origin}: 'source_rate' must be {MIN_RATE}..{MAX_RATE}")
     if header.get("content_hash") != content_hash:
         raise VoiceError(f"{origin}: its content does not have the hash that it names: damaged")
     return voice

@@ -141,6 +141,20 @@ def test_a_full_queue_refuses_at_once() -> None:
     scheduler.open(request("c", 5), lambda _: None)
 
 
+def test_nobody_joins_a_queue_that_does_not_move() -> None:
+    """Those inside may be spoken to slowly, and hold their slots meanwhile."""
+    scheduler, _, _, clock = mock_scheduler(slots=1, waiting=50)
+    scheduler.open(request("a", 500), lambda _: None)
+    scheduler.step()
+    scheduler.open(request("b", 5), lambda _: None)
+    clock.pass_by(0.9)
+    scheduler.open(request("c", 5), lambda _: None)
+    clock.pass_by(0.2)
+    with pytest.raises(OverloadError) as refused:
+        scheduler.open(request("d", 5), lambda _: None)
+    assert refused.value.retry_after == pytest.approx(1.1, abs=0.05)
+
+
 def test_nobody_waits_longer_than_allowed() -> None:
     """A queue may have room for more than can be served in good time."""
     scheduler, _, _, clock = mock_scheduler(slots=1, waiting=50)

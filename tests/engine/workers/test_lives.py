@@ -26,7 +26,7 @@ OPTIONS = WorkerOptions("test", device="cpu", threads=1, slots=2)
 class LostWorker(WorkerEngine):
     name = "lost worker"
 
-    def __init__(self, error: OSError) -> None:
+    def __init__(self, error: Exception) -> None:
         super().__init__(WorkerOptions("test"))
         self.error, self.lives = error, 0
 
@@ -41,15 +41,29 @@ class LostWorker(WorkerEngine):
 
 
 @pytest.mark.parametrize(
-    "error", [ConnectionResetError(), TimeoutError(110, "silent"), OSError(113, "no route")]
+    "error",
+    [
+        ConnectionResetError(),
+        TimeoutError(110, "silent"),
+        OSError(113, "no route"),
+        RuntimeError("can't start new thread"),
+    ],
 )
-def test_it_is_started_anew(error: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_started_anew(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "PAUSES", (0.0, 0.0, 0.0))
     worker = LostWorker(error)
     with pytest.raises(WorkerError, match="dies at every start"):
         asyncio.run(worker.start())
     assert worker.lives == 3
     assert worker.stats().restarts == 3
+
+
+def test_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "PAUSES", (0.0, 0.0, 0.0))
+    none_left = Mock(side_effect=BlockingIOError(11, "Resource temporarily unavailable"))
+    monkeypatch.setattr(client.subprocess, "Popen", none_left)
+    with pytest.raises(WorkerError, match="dies at every start"):
+        asyncio.run(WorkerEngine(OPTIONS).start())
 
 
 async def speak(worker: WorkerEngine) -> int:

@@ -19,10 +19,13 @@ class Admission:
         self._ends: deque[float] = deque(maxlen=WINDOW)
         self._seconds_per_end = 0.0  # unknown
 
-    def check(self, inside: int) -> None:
-        """Refuses a request that would find so many others inside, running and waiting."""
+    def check(self, inside: int, now: float, waiting_since: float | None = None) -> None:
+        """Refuses a request that would find so many others inside, running and waiting, the first
+        of these since then. While nobody ends, that one's wait says how slowly the queue moves."""
         ahead = max(0, inside - self.slots)
         wait = ahead * self._seconds_per_end
+        if waiting_since is not None:
+            wait = max(wait, now - max([waiting_since, *self._ends]))
         if inside >= self.slots + self.max_waiting or wait > self.max_wait:
             raise OverloadError(f"{ahead} requests are waiting already", max(1.0, wait))
 

@@ -97,7 +97,9 @@ class Scheduler:
 
     def enter(self, request: SpeechRequest, sink: AudioSink) -> Session:
         """A new session with a place in the queue; it can't run before `begin`."""
-        self._admission.check(len(self.waiting) + len(self.running))
+        planned = (session.passed.planned for session in self.waiting if session.utterances)
+        inside = len(self.waiting) + len(self.running)
+        self._admission.check(inside, self.clock(), min(planned, default=None))
         device = self._chunks.least_loaded([*self.running, *self.waiting])
         session = Session(request, sink, device)
         session.passed.entered = self.clock()

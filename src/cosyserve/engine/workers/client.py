@@ -210,6 +210,8 @@ class WorkerEngine:
             log.error("%s is not understood: %s", self.name, error)
         except OSError as error:  # a node that fell silent is a timeout, no ConnectionError
             log.warning("%s died: %s", self.name, error)
+        except Exception:  # else it would never be started again
+            log.exception("%s is given up", self.name)
         return lived
 
     async def _watch(self, reader: asyncio.StreamReader) -> None:
@@ -231,7 +233,7 @@ class WorkerEngine:
 
     @property
     def name(self) -> str:
-        return f"worker {self.pid}"
+        return f"worker {self._process.pid}" if self._process else "a worker"
 
     @asynccontextmanager
     async def connected(
@@ -280,6 +282,8 @@ class WorkerEngine:
         elif isinstance(message, NotStarted):
             if self._started and not self._started.done():
                 self._started.set_exception(CheckpointError(message.message))
+            else:
+                log.error("%s can't be started again: %s", self.name, message.message)
         elif isinstance(message, Alive):
             pass
         elif replies := self._replies.get(message.id):

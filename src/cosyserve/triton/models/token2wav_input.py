@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,13 +55,16 @@ class InputReader:
         speed = float(parameters.get("speed", 1.0))
         if not MIN_SPEED <= speed <= MAX_SPEED:
             raise InputError(f"speed must be {MIN_SPEED}..{MAX_SPEED}, got {speed}")
+        slack = float(parameters.get("slack", 0 if request.get_int("token_offset", 0) else -1))
+        if not math.isfinite(slack):
+            raise InputError(f"slack must be seconds of audio, got {slack}")
         return Token2WavInput(
             voice=await self._voice(request),
             with_prompt=bool(parameters.get("with_prompt", True)),
             seed=int(parameters.get("seed", 0)),
             speed=speed,
             session=str(parameters.get("session", "")),
-            slack=float(parameters.get("slack", 0 if request.get_int("token_offset", 0) else -1)),
+            slack=slack,
         )
 
     async def _voice(self, request: Request) -> Voice:

@@ -121,11 +121,15 @@ class TritonProcess:
                 start_new_session=True,  # Ctrl-C is for whoever started us
             )
         regions = str(SHARED_MEMORY / self._regions)
-        self._guard = subprocess.Popen(
-            ["sh", "-c", GUARD, "sh", str(self.process.pid), str(scratch), regions],
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-        )
+        try:
+            self._guard = subprocess.Popen(
+                ["sh", "-c", GUARD, "sh", str(self.process.pid), str(scratch), regions],
+                stdin=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError:  # a server that nobody guards would keep its ports for ever
+            os.killpg(self.process.pid, signal.SIGKILL)
+            raise
 
     def __enter__(self) -> TritonProcess:
         return self

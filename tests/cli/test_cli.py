@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -28,6 +29,24 @@ def test_standard_input_to_standard_output(home: Path, cosyserve: Command) -> No
     run = cosyserve("say", "-", "-o", "-", "--format", "pcm", stdin="Hello there.")
     assert len(run.stdout) % (2 * 960) == 0
     assert len(run.stdout) > 10_000
+
+
+def test_say_writes_into_a_pipe(home: Path, cosyserve: Command) -> None:
+    pipe = home / "pipe.wav"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
+        cosyserve("say", "Hello there.", "-o", "pipe.wav")
+        heard, _ = reader.communicate(timeout=60)
+    assert heard.startswith(b"RIFF")
+    assert pipe.is_fifo()
+
+
+def test_say_writes_what_a_link_leads_to(home: Path, cosyserve: Command) -> None:
+    (home / "old.wav").write_bytes(b"old")
+    (home / "link.wav").symlink_to("old.wav")
+    cosyserve("say", "Hello there.", "-o", "link.wav")
+    assert (home / "link.wav").is_symlink()
+    assert decode(home / "old.wav").rate == 24_000
 
 
 def test_say_without_a_file_is_heard(home: Path, cosyserve: Command) -> None:
@@ -81,6 +100,8 @@ def test_normalization_is_switched_off_in_both_spellings(cosyserve: Command) -> 
         (["say", "..."], "nothing to say"),
         (["say", "Hi.", "--speed", "9"], "speed"),
         (["say", "Hi.", "-o", "a.xyz"], "unknown suffix"),
+        (["say", "Hi.", "-o", ""], "-o is empty: name a file"),
+        (["say", "Hi.", "-o", ".", "--format", "wav"], "can't be written: Is a directory"),
         (["say", "Hi.", "-o", "no/such/folder/a.wav"], "can't be written"),
         (["say", "Hi.", "--model", "nowhere"], "no such folder"),
         (["say", "Hi.", "--voice", "nobody"], "no voice named 'nobody'"),

@@ -176,6 +176,8 @@ def _samples(file: Path) -> Floats:
 
 def _format(output: str, audio_format: AudioFormat | None) -> AudioFormat:
     """The format that is asked for, or that of the file's suffix."""
+    if not output:
+        raise InputError("-o is empty: name a file, or '-' for standard output")
     if audio_format is not None:
         return audio_format
     suffix = "wav" if output == "-" else Path(output).suffix.lstrip(".").lower()
@@ -188,12 +190,16 @@ def _format(output: str, audio_format: AudioFormat | None) -> AudioFormat:
 
 @contextlib.contextmanager
 def _sink(output: str) -> Iterator[BinaryIO]:
-    """Standard output, or a file that appears only when it is whole."""
+    """Standard output, a pipe or a device, or a file that appears only when it is whole."""
     if output == "-":
         yield sys.stdout.buffer
         return
-    file = Path(output)
     try:
+        if Path(output).exists() and not Path(output).is_file():
+            with Path(output).open("wb") as stream:
+                yield stream
+            return
+        file = Path(os.path.realpath(output))  # a link stays one
         handle, partial = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     except OSError as error:
         raise InputError(f"{output}: can't be written: {error.strerror}") from error

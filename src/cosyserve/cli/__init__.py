@@ -11,7 +11,7 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from cosyserve.cli.bench import bench
 from cosyserve.cli.client import client
@@ -61,15 +61,19 @@ def main() -> None:
     try:
         app()
     except CosyError as error:
-        note.print(f"[red]error:[/red] {error}", soft_wrap=True)
+        _tell(str(error))
         raise SystemExit(2) from None
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
         command = f"pip install 'cosyserve[{EXTRAS[package]}]'"
-        note.print(f"[red]error:[/red] {package} is not installed: {escape(command)}")
+        _tell(f"{package} is not installed: {command}")
         raise SystemExit(2) from None
     except BrokenPipeError:  # whoever read our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
+
+
+def _tell(error: str) -> None:
+    note.print(Text.assemble(("error:", "red"), " ", error), soft_wrap=True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cosyserve.engine.tts import TTS
     from cosyserve.voices.store import VoiceStore
 
-note = Console(stderr=True, highlight=False)
+note = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 WITHOUT_LM = ("flow", "vocoder", "speech_tokenizer", "speaker_encoder")  # parts of a model
 
@@ -51,7 +51,7 @@ def load_parts(settings: Settings, only: Collection[str] | None = None) -> Model
     )
     use_kernels(settings.kernels, model.devices)
     if not model.config.speech:
-        note.print("[yellow]test model: not speech[/yellow]")
+        note.print("test model: not speech", style="yellow")
     return model
 
 

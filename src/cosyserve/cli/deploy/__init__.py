@@ -57,7 +57,7 @@ def triton(
 
         complaints = examine(check)
         for complaint in complaints:
-            note.print(complaint, soft_wrap=True, markup=False)
+            note.print(complaint, soft_wrap=True)
         if complaints:
             raise typer.Exit(1)
         note.print(f"{check} is in order")

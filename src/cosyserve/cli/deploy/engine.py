@@ -180,7 +180,7 @@ def llm(
         return
 
     def report(text: str) -> None:
-        note.print(text, soft_wrap=True, markup=False)
+        note.print(text, soft_wrap=True)
 
     run(plan, source.digest(), force=force, report=report)
     report(f"written: {engine_dir}")

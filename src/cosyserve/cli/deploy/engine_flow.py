@@ -78,4 +78,4 @@ def flow(
         capability=compute_capability,
         force=force,
     )
-    build_engines(model, options, lambda text: note.print(text, soft_wrap=True, markup=False))
+    build_engines(model, options, lambda text: note.print(text, soft_wrap=True))

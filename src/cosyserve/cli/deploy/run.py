@@ -145,7 +145,7 @@ def run(
     if dry_run:
         running.show(stages, print)
     else:
-        running.run(stages, folder, lambda text: note.print(text, soft_wrap=True, markup=False))
+        running.run(stages, folder, lambda text: note.print(text, soft_wrap=True))
 
 
 def download(
@@ -158,4 +158,4 @@ def download(
     from cosyserve.deploy.download import download as fetch
 
     fresh = fetch(source, to, progress=note.is_terminal)
-    note.print(f"{'downloaded' if fresh else 'there already'}: {to}", soft_wrap=True, markup=False)
+    note.print(f"{'downloaded' if fresh else 'there already'}: {to}", soft_wrap=True)

@@ -63,6 +63,7 @@ def test_the_page_names_the_option_of_the_setting(name: str) -> None:
     [
         ("PORT", "http"),
         ("SLOTS", "-1"),
+        ("THREADS", "99999999"),
         ("PROFILE", "speed"),
         ("DTYPE", "int4"),
         ("MAX_REQUEST_SECONDS", "-1"),

@@ -93,7 +93,7 @@ class Settings(BaseSettings):
     kernels: KernelChoice = "auto"
     """The kernels of our own on a GPU: `auto` (tiles by its shared memory), `small` (tiles that fit
     GPUs with less of it than Hopper) or `off` (the plain networks, in CUDA graphs)."""
-    threads: int = Field(default=0, ge=0)
+    threads: int = Field(default=0, ge=0, le=1024)
     """The number of CPU threads that torch uses; 0: as many as torch likes, in a worker one while
     other programs want the cores."""
 

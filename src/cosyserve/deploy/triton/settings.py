@@ -77,7 +77,7 @@ class TritonSettings(KeyValues):
     """Folder of what other runtimes of the flow have built; empty: where `cosyserve` keeps it."""
     kernels: KernelChoice = "auto"
     """Our own kernels on a GPU: auto, small (tiles for less shared memory than Hopper's) or off."""
-    threads: Int = Field(default=1, ge=0)
+    threads: Int = Field(default=1, ge=0, le=1024)
     """CPU threads of each process; 0: as many as torch likes."""
     stream_seconds: float = Field(default=60.0, ge=1)
     """How long a stream without requests is kept."""

@@ -135,6 +135,11 @@ def test_normalization_is_switched_off_in_both_spellings(cosyserve: Command) -> 
         (["serve", "--triton", "--default-voice", "carl"], "'carl': there is no such voice"),
         (["serve", "--default-voice", "carl"], "'carl': there is no such voice; known: none yet"),
         (["deploy", "start", "nowhere"], "nowhere: no such folder"),
+        (["deploy", "start", "kept"], "kept: holds no model"),
+        (["deploy", "start", "n" * 300], "can't be read: File name too long"),
+        (["deploy", "triton", "--check", "n" * 300], "can't be read: File name too long"),
+        (["say", "Hi.", "--voice", "n" * 300 + ".wav"], "no such file, or none that may be read"),
+        (["voice", "add", "anna", "n" * 300], "can't be read: File name too long"),
         (["deploy", "start", ".", "--http-port", "0"], "--http-port must be 1..65535, got 0"),
         (["deploy", "start", ".", "--", "--grpc-port=9"], "--grpc-port=9: ports are given before"),
         (["serve", "--engine", "localhost"], "write triton://HOST:8001"),
@@ -144,10 +149,11 @@ def test_normalization_is_switched_off_in_both_spellings(cosyserve: Command) -> 
 def test_mistakes_are_one_sentence_and_exit_code_2(
     home: Path, cosyserve: Command, words: list[str], message: str
 ) -> None:
+    (home / "kept").mkdir()
     before = {f.name for f in home.iterdir()}
     run = cosyserve(*words, status=2)
     assert message in run.stderr
-    assert {f.name for f in home.iterdir()} - before <= {"kept"}
+    assert {f.name for f in home.iterdir()} == before
 
 
 def test_a_reader_that_leaves_is_no_crash(home: Path) -> None:
@@ -170,6 +176,9 @@ def test_prepare_then_speak(cosyserve: Command, cosyvoice2_folder: Path) -> None
 def test_doctor_names_what_is_missing(cosyserve: Command, hugging_face_lm_folder: Path) -> None:
     run = cosyserve("doctor", "--model", str(hugging_face_lm_folder), status=1)
     assert b"no flow" in run.stdout
+    assert (
+        "File name too long" in cosyserve("doctor", "--model", "n" * 300, status=1).stdout.decode()
+    )
 
 
 @pytest.mark.parametrize(

@@ -92,9 +92,9 @@ def _read(source: bytes | str | os.PathLike[str] | BinaryIO, max_bytes: int) -> 
         data = source
     elif isinstance(source, str | os.PathLike):
         path = Path(source)
-        if not path.is_file():  # a pipe or a device might never end, or never begin
-            raise AudioError(f"{path} is not a file")
         try:
+            if not path.is_file():  # a pipe or a device might never end, or never begin
+                raise AudioError(f"{path} is not a file")
             with path.open("rb") as file:
                 data = _read_stream(file, max_bytes)
         except OSError as error:

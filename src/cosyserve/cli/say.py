@@ -155,12 +155,12 @@ def _voice(
     from cosyserve.voices.store import DEFAULT
 
     file = Path(voice or DEFAULT)
-    if voice and file.suffix == ".safetensors" and file.exists():
+    if voice and file.suffix == ".safetensors" and os.path.exists(file):
         return load_voice(file)
-    if voice and file.is_file():
+    if voice and os.path.isfile(file):
         return tts.voice(file, text)
     if len(file.parts) > 1 or file.suffix:
-        raise InputError(f"{voice}: no such file")
+        raise InputError(f"{voice}: no such file, or none that may be read")
     chosen = Settings.read(default_voice=default_voice).default_voice
     shipped = describe(tts.model).voices
     return VoiceLibrary(stored_voices(store), lambda: shipped, chosen).get(voice or DEFAULT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from cosyserve.doctor.engines import engines
@@ -21,7 +22,7 @@ def examine(settings: Settings, *, speak: bool = False) -> list[Finding]:
     findings = [*machine(settings.home), *servers(settings.port)]
     for model in settings.models:
         findings += model_parts(model)
-        if Path(model).is_dir():
+        if os.path.isdir(model):
             findings += engines(Path(model).absolute().parent)
         if speak:
             findings.append(first_audio(model, settings.device))

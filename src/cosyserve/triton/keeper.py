@@ -20,7 +20,7 @@ from pathlib import Path
 from cosyserve.errors import CosyError, InputError
 from cosyserve.settings import Settings
 from cosyserve.signals import ENDING, own_handlers
-from cosyserve.triton.process import READY_SECONDS, Ports, TritonProcess
+from cosyserve.triton.process import READY_SECONDS, Ports, TritonProcess, model_folders
 
 LOOK_SECONDS = 0.25
 # Seconds before a start, by starts in a row that came to nothing.
@@ -51,11 +51,12 @@ class TritonKeeper:
         loud: bool = False,
     ) -> None:
         """`options` are tritonserver's own; `host` and `loud` as of `TritonProcess`."""
-        if not repository.is_dir():
-            raise InputError(f"{repository}: no such folder")
+        folders = model_folders(repository)
         if twice := [option for option in options if option.startswith(PORT_OPTIONS)]:
             raise InputError(f"{twice[0]}: ports are given before the --, not behind it")
         ports.check_free()
+        if not folders:
+            raise InputError(f"{repository}: holds no model: `cosyserve deploy triton` writes some")
         self._start = partial(TritonProcess, repository, ports, options, host=host, loud=loud)
         self._over = threading.Event()
         self.restarts = self._failures = self._errors = 0

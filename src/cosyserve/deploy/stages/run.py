@@ -100,7 +100,10 @@ def show(stages: Sequence[Stage], say: Say) -> None:
 def run(stages: Sequence[Stage], folder: Path, say: Say) -> None:
     """Runs the stages. If the last one starts servers, they serve until SIGTERM or SIGINT; servers
     of earlier stages end with the last."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--dir {folder}: no folder can be made: {error.strerror}") from error
     record = StageRecord(folder)
     with _servers() as servers:
         for stage in stages:

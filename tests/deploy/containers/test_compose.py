@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shlex
 from pathlib import Path
 from typing import Any
@@ -135,3 +136,14 @@ def test_the_command_writes_a_file_once(tmp_path: Path) -> None:
     again = CliRunner().invoke(app, words)
     assert again.exit_code != 0
     assert "exists already" in str(again.exception)
+
+
+def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        run = CliRunner().invoke(app, ["deploy", "compose", "--out", str(tmp_path / "out.yaml")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "can't be written" in str(run.exception)
+    assert list(tmp_path.iterdir()) == []

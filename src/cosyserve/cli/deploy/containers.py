@@ -89,8 +89,13 @@ def _write(text: str, out: Path | None) -> None:
         typer.echo(text, nl=False)
         return
     try:
-        with out.open("x", encoding="utf-8") as file:
-            file.write(text)
+        file = out.open("x", encoding="utf-8")
+        try:
+            with file:
+                file.write(text)
+        except OSError:
+            out.unlink()  # else the next try would find it
+            raise
     except FileExistsError:
         raise InputError(f"{out} exists already: remove it or choose another --out") from None
     except OSError as error:

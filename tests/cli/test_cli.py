@@ -164,6 +164,22 @@ def test_a_reader_that_leaves_is_no_crash(home: Path) -> None:
     assert b"Traceback" not in run.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["--help", "--version", "voice show anna", "deploy compose", "say Hi. --model test -o -"],
+)
+def test_output_that_can_not_be_written_is_one_sentence(
+    home: Path, cosyserve: Command, words: str
+) -> None:
+    if "anna" in words:
+        cosyserve("voice", "add", "anna", "me.wav")
+    script = f"ulimit -f 0; {sys.executable} -m cosyserve {words} > out"
+    run = subprocess.run(["bash", "-c", script], capture_output=True, check=False)
+    assert run.returncode == 1
+    assert run.stderr.splitlines()[-1] == b"error: standard output can't be written: File too large"
+    assert b"Traceback" not in run.stderr
+
+
 def test_prepare_then_speak(cosyserve: Command, cosyvoice2_folder: Path) -> None:
     cosyserve("prepare", str(cosyvoice2_folder), "--out", "native", "--dtype", "bfloat16")
     again = cosyserve("prepare", str(cosyvoice2_folder), "--out", "native", status=2)

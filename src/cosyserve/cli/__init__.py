@@ -6,6 +6,7 @@ one line and exit code 2.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated
@@ -35,6 +36,8 @@ EXTRAS = {  # packages that not everybody needs, and what brings them along
     "wyoming": "wyoming",
 }
 
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -59,7 +62,10 @@ def version(
 
 def main() -> None:
     try:
-        app()
+        try:
+            app()
+        finally:
+            print(end="", flush=True)  # at its end Python would print a traceback
     except CosyError as error:
         _tell(str(error))
         raise SystemExit(2) from None
@@ -71,8 +77,19 @@ def main() -> None:
         _tell(f"{package} is not installed: {command}")
         raise SystemExit(2) from None
     except BrokenPipeError:  # whoever read our output has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         raise SystemExit(1) from None
+    except OSError as error:
+        if error.errno not in NO_ROOM or error.filename:
+            raise
+        _tell(f"standard output can't be written: {error.strerror}")
+        _forget_output()
+        raise SystemExit(1) from None
+
+
+def _forget_output() -> None:
+    """What was printed and can't be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _tell(error: str) -> None:

@@ -6,6 +6,7 @@ before is known here.
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from cosyserve.choices import VOICE_CACHE_BYTES
 from cosyserve.contracts import Voice
-from cosyserve.errors import MissingVoiceError, VoiceError
+from cosyserve.errors import InputError, MissingVoiceError, VoiceError
 from cosyserve.voices.consents import ConsentStore
 from cosyserve.voices.file import MAX_BYTES, from_bytes, to_bytes
 from cosyserve.voices.memory.lru import IDLE_SECONDS, ByteLRU
@@ -100,7 +101,14 @@ def open_store(place: str, cache_bytes: int = VOICE_CACHE_BYTES) -> VoiceStore:
     """The store at a folder's path or a Redis URL."""
     if place.startswith(SCHEMES):
         return VoiceStore(RedisShelf(place), cache_bytes)
-    return VoiceStore(FolderShelf(Path(place).expanduser()), cache_bytes)
+    scheme, is_url, _ = place.partition("://")
+    if is_url:
+        known = ", ".join(SCHEMES)
+        raise InputError(f"no voices are kept at {scheme}://: give a folder or one of {known}")
+    folder = Path(place).expanduser()
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise InputError(f"{folder}: voices are kept in a folder, and this is none")
+    return VoiceStore(FolderShelf(folder), cache_bytes)
 
 
 def check_name(name: str) -> None:

@@ -13,6 +13,8 @@ import pytest
 from cosyserve.audio import decode
 from tests.cli.commands import Command
 
+PLAN = ("--gpu", "l20", "--streams", "1", "--first-audio-ms", "300")
+INTO = ("--save-audio", "a/b", "--json", "a/b/x.json", "--plot", "a/x.png")
 APART = ("--lm-device", "cpu", "--token2wav-device", "cpu")
 
 
@@ -125,6 +127,14 @@ def test_normalization_is_switched_off_in_both_spellings(cosyserve: Command) -> 
         (["voice", "list", "--voice-store", "http://a"], "no voices are kept at http://: give a"),
         (["voice", "list", "--voice-store", "me.wav"], "me.wav: voices are kept in a folder"),
         (["serve", "--voice-store", "me.wav"], "me.wav: voices are kept in a folder"),
+        (["deploy", "plan", "--gpus", "999999999", *PLAN], "Invalid value for '--gpus'"),
+        (["client", "grpc", "--server-port", "99999999"], "Invalid value for '--server-port'"),
+        (["serve", "--host", "300.1.1.1"], "choose another with --host"),
+        (["bench", "load", "--manifest", "empty"], "nothing to say in the manifest empty"),
+        (["bench", "load", "--json", "no/x.json"], "--json no/x.json: there is no folder no"),
+        (["bench", "load", "--plot", "no/x.png"], "--plot no/x.png: there is no folder no"),
+        (["bench", "live", "--json", "no/x.json"], "--json no/x.json: there is no folder no"),
+        (["bench", "load", "--manifest", "nowhere", *INTO], "the manifest nowhere can't be read"),
         (["say", "Hi.", "--dtype", "int4"], "--dtype"),
         (["serve", "--lm-device", "cpu"], "together"),
         (["serve", *APART, "--device", "cpu"], "and no --device"),
@@ -153,6 +163,7 @@ def test_mistakes_are_one_sentence_and_exit_code_2(
     home: Path, cosyserve: Command, words: list[str], message: str
 ) -> None:
     (home / "kept").mkdir()
+    (home / "empty").touch()
     before = {f.name for f in home.iterdir()}
     run = cosyserve(*words, status=2)
     assert message in run.stderr

@@ -98,6 +98,9 @@ class Manifest:
 
     path: Path
 
+    def __str__(self) -> str:
+        return f"the manifest {self.path}"
+
     def items(self, limit: int | None) -> list[Item]:
         try:
             lines = self.path.read_text("utf-8-sig").splitlines()
@@ -127,6 +130,9 @@ class HubDataset:
 
     name: str
     split: str
+
+    def __str__(self) -> str:
+        return f"the split {self.split!r} of the dataset {self.name!r}"
 
     def items(self, limit: int | None) -> list[Item]:
         return [_row_item(row) for row in islice(self.rows(DATASET_COLUMNS), limit)]

@@ -75,7 +75,9 @@ def client_http(
 @client.command("grpc", cls=CacheCommand)
 def client_grpc(
     server_addr: Annotated[str, typer.Option(help="The server's host.")] = "localhost",
-    server_port: Annotated[int, typer.Option(help="The port of its gRPC side.")] = 8001,
+    server_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="The port of its gRPC side.")
+    ] = 8001,
     reference_audio: ReferenceAudio = None,
     reference_text: ReferenceText = "",
     target_text: Annotated[str, typer.Option(help="The text to speak, in one request.")] = "",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +28,15 @@ LMOption = Annotated[str | None, setting("lm")]
 DefaultVoiceOption = Annotated[str | None, setting("default_voice")]
 LexiconOption = Annotated[str | None, setting("lexicon")]
 StoreOption = Annotated[str | None, setting("voice_store", "--voice-store")]
+
+
+def check_folder(option: str, file: Path | None, made: Path | None = None) -> None:
+    """Refuses a file that can't be written in the end: its folder is not there, and is none that
+    will be `made` before."""
+    if file is None or (made is not None and file.parent in (made, *made.parents)):
+        return
+    if not os.path.isdir(file.parent):
+        raise InputError(f"{option} {file}: there is no folder {file.parent}")
 
 
 def words(values: Sequence[str] | None) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from cosyserve.errors import InputError
-from cosyserve.gateway.transport.listening import Transport
+from cosyserve.gateway.transport.listening import Transport, listen
 from cosyserve.settings import Settings
 from tests.gateway.serving import serving
 from tests.gateway.talking import OVER, STREAM
@@ -111,3 +111,9 @@ def test_the_address_of_a_client(
 def test_what_is_no_proxy() -> None:
     with pytest.raises(InputError, match=r"--trusted-proxies: .*nginx"):
         Settings.read(trusted_proxies="127.0.0.1,nginx")
+
+
+@pytest.mark.parametrize("host", ["300.1.1.1", "192.0.2.1"])
+def test_an_address_that_is_not_ours_is_named(host: str) -> None:
+    with pytest.raises(InputError, match=rf"can't listen on {host} port 0: .*with --host$"):
+        listen(host, 0, 1.0)

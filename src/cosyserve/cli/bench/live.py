@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from cosyserve.cli.options import words
+from cosyserve.cli.options import check_folder, words
 
 
 def live(
@@ -51,6 +51,7 @@ def live(
     from cosyserve.bench.live import DIALECTS, LiveOptions, Talker, live_table, run_live
     from cosyserve.bench.live import write_live_report as write
 
+    check_folder("--json", json)
     options = LiveOptions(
         Endpoint(url, model, voice, api_key, timeout),
         dialects=words(dialect) or tuple(DIALECTS),

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from cosyserve.cli.options import check_folder
+
 
 def load(
     url: Annotated[
@@ -56,6 +58,8 @@ def load(
 
     from cosyserve import bench as benches
 
+    check_folder("--json", json, save_audio)
+    check_folder("--plot", plot, save_audio)
     arrivals = benches.ClosedLoop(concurrency) if rate is None else benches.OpenLoop(rate, seed)
     source: benches.Manifest | benches.HubDataset | benches.Sentences = benches.Sentences(language)
     if manifest is not None:

@@ -11,11 +11,13 @@ from rich.table import Table
 
 from cosyserve.cli.deploy.run import FlowName, LLMName
 
+MOST = 100_000  # a program is listed for every GPU
+
 
 def plan(
-    gpus: Annotated[int, typer.Option(min=1, help="The number of GPUs at hand.")],
+    gpus: Annotated[int, typer.Option(min=1, max=MOST, help="The number of GPUs at hand.")],
     gpu: Annotated[str, typer.Option(help="Their kind, as h200 or l20.")],
-    streams: Annotated[int, typer.Option(min=1, help="The listeners at once.")],
+    streams: Annotated[int, typer.Option(min=1, max=MOST, help="The listeners at once.")],
     first_audio_ms: Annotated[
         float, typer.Option(min=1, help="The longest time until they hear something.")
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import socket
 import ssl
@@ -56,6 +57,8 @@ def listen(host: str, port: int, seconds: float, option: str = "--port") -> sock
     try:
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            option = "--host"
         raise InputError(
             f"can't listen on {host} port {port}: {error.strerror}; choose another with {option}"
         ) from error

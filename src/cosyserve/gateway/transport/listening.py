@@ -57,7 +57,7 @@ def listen(host: str, port: int, seconds: float, option: str = "--port") -> sock
     try:
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             option = "--host"
         raise InputError(
             f"can't listen on {host} port {port}: {error.strerror}; choose another with {option}"

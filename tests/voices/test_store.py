@@ -160,10 +160,10 @@ def test_strange_things_in_the_folder(tmp_path: Path) -> None:
         store.remove("dir")
     with pytest.raises(MissingVoiceError, match="no voice named 'gone'"):
         store.get("gone")
-    file = tmp_path / "file"
-    file.write_bytes(b"")
-    assert open_store(str(file)).names() == []
-    for keep in (open_store(str(file)).put, open_store(str(file)).add):
+    late = open_store(str(tmp_path / "file"))
+    (tmp_path / "file").write_bytes(b"")
+    assert late.names() == []
+    for keep in (late.put, late.add):
         with pytest.raises(StoreError, match="can't be written"):
             keep("ann", replace(VOICE, name="ann"))
 

@@ -123,9 +123,9 @@ def test_a_damaged_file_is_not_a_missing_one(server: Running) -> None:
 def test_what_the_store_cannot_do_is_told_without_its_place(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").write_bytes(b"")
     (tmp_path / "store" / "dir.safetensors").mkdir(parents=True)
     with serving(store=str(tmp_path / "file")) as server:
+        (tmp_path / "file").write_bytes(b"")
         refused = error(add(server, "ann", GOOD), 503)
         assert refused["message"] == "the voice store can't be used now: try again later"
     assert f"{tmp_path}/file/ann.safetensors: can't be written: " in caplog.text

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -23,9 +22,10 @@ from benchmarks.servers import Server, humming
 from cosyserve.audio import AudioFormat, Encoder
 from cosyserve.audio.formats import CODEC_FORMATS
 from cosyserve.contracts import SAMPLE_RATE, TOKENS_PER_SECOND
+from cosyserve.gateway.encoding.encoders import cores
 
 SECONDS, ROUNDS = 20, 5  # of speech that the encoders get, and how often
-CORES = len(os.sched_getaffinity(0))
+CORES = cores()
 PCM_LISTENERS, CODED_LISTENERS = 320, min(25 * CORES, 200)
 CHUNKS, CHUNK_TOKENS, FIRST, PACE = 10, 25, 0.05, 0.95
 DUE = FIRST + (CHUNKS - 1) * PACE * CHUNK_TOKENS / TOKENS_PER_SECOND  # seconds until the last chunk

@@ -6,19 +6,19 @@ Nothing else bounds a head: what asks for a key or counts requests sees it when 
 from __future__ import annotations
 
 from asyncio import TimerHandle, Transport
+from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from cosyserve.gateway.transport.refusal import refusal
 
 HEAD_BYTES = 1 << 16  # of a head, and of what a chunked body has beside its data
 HEAD_SECONDS = 20.0
 
-TOO_LARGE = b"the head of the request is larger than %d bytes: send shorter headers" % HEAD_BYTES
-ANSWER = b"""HTTP/1.1 431 Request Header Fields Too Large\r
-content-type: text/plain; charset=utf-8\r
-content-length: %d\r
-connection: close\r
-\r
-%b""" % (len(TOO_LARGE), TOO_LARGE)
+TOO_LARGE = refusal(
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    f"the head of the request is larger than {HEAD_BYTES} bytes: send shorter headers",
+)
 
 
 class BoundedHTTPProtocol(HttpToolsProtocol):
@@ -40,7 +40,7 @@ class BoundedHTTPProtocol(HttpToolsProtocol):
             return  # refused, or a WebSocket's from now on
         if self._bytes > HEAD_BYTES:
             if not self._answering:
-                self.transport.write(ANSWER)
+                self.transport.write(TOO_LARGE)
             self.transport.close()
         elif not self._answering:  # what came is no whole head
             self._await_head()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 from websockets.http11 import Request
 
-UNREADABLE = b"this is no WebSocket's handshake: send GET without a body"
-ANSWER = b"""HTTP/1.1 400 Bad Request\r
-content-type: text/plain; charset=utf-8\r
-content-length: %d\r
-connection: close\r
-\r
-%b""" % (len(UNREADABLE), UNREADABLE)
+from cosyserve.gateway.transport.refusal import refusal
+
+UNREADABLE = refusal(
+    HTTPStatus.BAD_REQUEST, "this is no WebSocket's handshake: send GET without a body"
+)
 
 
 class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
@@ -22,7 +22,7 @@ class BoundedWebSocketProtocol(WebSocketsSansIOProtocol):
         """The first data are the head, whole; one that can't be read would be kept for ever."""
         super().data_received(data)
         if not self.handshake_initiated and not self.transport.is_closing():
-            self.transport.write(b"".join(self.conn.data_to_send()) or ANSWER)
+            self.transport.write(b"".join(self.conn.data_to_send()) or UNREADABLE)
             self.transport.close()
 
     def handle_connect(self, event: Request) -> None:

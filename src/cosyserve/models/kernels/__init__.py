@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 AVAILABLE = find_spec("triton") is not None
 BFLOAT16 = 8, 0  # the first compute capability that multiplies it
+WARPGROUPS = 9, 0  # the only one whose groups of warps multiply what lies in shared memory
+GLUON = "3.6."  # Triton's version whose Gluon is used: it changes with each
 
 
 class Budget(IntEnum):
@@ -75,6 +77,16 @@ def pdl(tensor: Tensor) -> bool:
     if found is None or found.capability < (9, 0):
         return False
     return budget(tensor.device) is Budget.HOPPER
+
+
+def gluon(device: torch.device) -> bool:
+    """Whether there are kernels in Gluon for this device."""
+    found = gpu(device)
+    if found is None or found.capability != WARPGROUPS or budget(device) is not Budget.HOPPER:
+        return False
+    import triton
+
+    return bool(triton.__version__.startswith(GLUON))
 
 
 def kernels_of(device: torch.device) -> str:

@@ -8,8 +8,8 @@ computed once for all Euler steps.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
-from typing import NamedTuple
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,12 +21,19 @@ from cosyserve.models.flow.kernels.attention import row as row_attention
 from cosyserve.models.flow.kernels.attention.packed import attention
 from cosyserve.models.flow.kernels.linear import is_large, linear_add, norm_mish
 from cosyserve.models.flow.kernels.norm_linear import (
+    FoldedLinear,
     fold_norm,
     large_norm_linear,
     layer_norm_linear,
 )
 from cosyserve.models.flow.packing import LayerPast, RowSpans, Sight
 from cosyserve.models.flow.unet import ResNet, TransformerBlock, UNet, UNetStage, time_sinusoid
+from cosyserve.models.kernels import gluon
+
+if TYPE_CHECKING:
+    from cosyserve.models.flow.kernels.between.weights import Between, Linear
+
+CHAIN_ROWS = 8192  # from which on a launch between two attentions is quicker than several
 
 
 class FusedUNet:
@@ -99,6 +106,7 @@ class _Stage:
         self._blocks = [
             _Block(block, early[2 * n], early[2 * n + 1]) for n, block in enumerate(transformers)
         ]
+        self._chain = _chain(self._blocks, time.device)
         self._conv = conv(stage[2]) if len(stage) > 2 else None
 
     def pasts(self, frames: int) -> list[tuple[int, int]]:
@@ -112,6 +120,10 @@ class _Stage:
         h, direct = self._enter(x, call.spans, call.ieee, next(call.pasts)).chunk(2, dim=1)
         y = norm_mish(h, first, self._time, call.step)
         h = self._again(y, call.spans, call.ieee, next(call.pasts))
+        if self._chain and len(h) >= CHAIN_ROWS:
+            y = norm_mish(h, second, None, call.step, direct)
+            self._attend_in_chain(y, call)
+            return y
         if is_large(len(h)):
             y = norm_mish(h, second, self._biases, call.step, direct)
             for block in self._blocks:
@@ -121,6 +133,16 @@ class _Stage:
         for block in self._blocks:
             y = block(y, call)
         return y
+
+    def _attend_in_chain(self, x: Tensor, call: _Call) -> None:
+        """The transformer blocks of very many rows, in place."""
+        from cosyserve.models.flow.kernels.between.kernel import between
+
+        attended = None
+        for block, following in pairwise((None, *self._chain, None)):
+            qkv = between(attended, x, block, following)
+            if qkv is not None:
+                attended = self._blocks[0].attend(qkv, call)
 
     def convolve(self, x: Tensor, call: _Call) -> Tensor:
         assert self._conv
@@ -148,11 +170,18 @@ class _Block:
         self._widen = fold_norm(norm(block.norm3), *linear(forward["0"].proj))
         self._early, self._early_between = early, early_between
 
+    @property
+    def layers(self) -> tuple[FoldedLinear, Linear, FoldedLinear, Linear]:
+        return self._qkv, self._out, self._widen, self._narrow
+
+    def attend(self, qkv: Tensor, call: _Call) -> Tensor:
+        return attention(qkv, call.sight, self._heads, next(call.pasts), ieee=call.ieee)
+
     def __call__(self, x: Tensor, call: _Call) -> Tensor:
         """x [T, C]."""
         ieee = call.ieee
         qkv = layer_norm_linear(x, self._qkv, act="none", ieee=ieee)
-        y = attention(qkv, call.sight, self._heads, next(call.pasts), ieee=ieee)
+        y = self.attend(qkv, call)
         x = linear_add(y, *self._out, x, ieee=ieee)
         y = layer_norm_linear(x, self._widen, act="gelu", ieee=ieee)
         return linear_add(y, *self._narrow, x, ieee=ieee)
@@ -161,10 +190,20 @@ class _Block:
         """The same of many rows, in place, with biases that come early."""
         ieee = call.ieee
         qkv = large_norm_linear(x, self._early, self._qkv, act="none", ieee=ieee)
-        y = attention(qkv, call.sight, self._heads, next(call.pasts), ieee=ieee)
+        y = self.attend(qkv, call)
         x.addmm_(y, self._out[0].T)
         y = large_norm_linear(x, self._early_between, self._widen, act="gelu", ieee=ieee)
         x.addmm_(y, self._narrow[0].T)
+
+
+def _chain(blocks: Sequence[_Block], device: torch.device) -> Sequence[Between]:
+    """The blocks' weights for launches between attentions; none where there is no such kernel."""
+    if not gluon(device):
+        return ()
+    from cosyserve.models.flow.kernels.between.weights import fits, ordered
+
+    layers = [block.layers for block in blocks]
+    return [ordered(*each) for each in layers] if all(fits(*each) for each in layers) else ()
 
 
 def _adding(block: TransformerBlock) -> tuple[nn.Module, nn.Module]:

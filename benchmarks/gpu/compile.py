@@ -190,7 +190,7 @@ def narrow(config: ModelConfig) -> tuple[LMConfig, FlowConfig, VocoderConfig]:
     if isinstance(encoder, EncoderConfig):
         encoder = replace(encoder, blocks=1, up_blocks=1)
     if isinstance(estimator, UNetConfig):
-        estimator = replace(estimator, blocks=1, mid=1)
+        estimator = replace(estimator, blocks=2, mid=1)  # there is something between two
     elif isinstance(estimator, DiTConfig | RotaryDiTConfig):
         estimator = replace(estimator, depth=2)  # the second has something to add
     flow = replace(config.flow, encoder=encoder, estimator=estimator)

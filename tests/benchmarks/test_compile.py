@@ -25,6 +25,7 @@ KERNELS = {
     *("prefix._attend", "relative._attend", "rotation._rotate_first_head"),
     "row._attend",
 }
+GLUON = {"block._between"}  # Hopper's alone
 LOCAL_ARRAYS = {"excitation._excite"}  # of the library's sine: a stack, though nothing spills
 
 
@@ -47,5 +48,5 @@ def test_an_l4_runs_every_kernel_of_every_model(tmp_path: Path) -> None:
 def test_hopper_runs_those_of_cosyvoice2(tmp_path: Path) -> None:
     options = "--target", "90", "--family", "cosyvoice2", "--part", "lm", "flow"
     lines = compiled(tmp_path, *options)
-    assert {words[1] for words in lines} < KERNELS
+    assert {words[1] for words in lines} - KERNELS == GLUON
     assert all(words[0] == "sm_90" for words in lines)

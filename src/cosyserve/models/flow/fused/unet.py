@@ -120,7 +120,9 @@ class _Stage:
         h, direct = self._enter(x, call.spans, call.ieee, next(call.pasts)).chunk(2, dim=1)
         y = norm_mish(h, first, self._time, call.step)
         h = self._again(y, call.spans, call.ieee, next(call.pasts))
-        if self._chain and len(h) >= CHAIN_ROWS:
+        # A program of the chain has a processor to itself: no first chunk is to wait for that.
+        whole = call.sight.prefixes is None
+        if self._chain and whole and len(h) >= CHAIN_ROWS:
             y = norm_mish(h, second, None, call.step, direct)
             self._attend_in_chain(y, call)
             return y
@@ -136,7 +138,7 @@ class _Stage:
 
     def _attend_in_chain(self, x: Tensor, call: _Call) -> None:
         """The transformer blocks of very many rows, in place."""
-        from cosyserve.models.flow.kernels.between.kernel import between
+        from cosyserve.models.flow.kernels.between.block import between
 
         attended = None
         for block, following in pairwise((None, *self._chain, None)):

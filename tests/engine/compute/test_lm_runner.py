@@ -220,6 +220,27 @@ def test_text_in_pieces_and_scores_go_with_all_others(lm: SpeechLM) -> None:
     assert scores == pytest.approx(one_by_one[1].log_probs, abs=1e-4)
 
 
+def test_a_long_row_that_waits_behind_short_ones_is_left_alone() -> None:
+    """A batch is rounded up to a captured one, which takes its slot along."""
+    lm = tiny(CONFIG)
+    for part in lm.parameters():
+        torch.nn.init.normal_(part, 1.0 if part.ndim == 1 else 0.0, 0.3)
+
+    def said(beside: int) -> list[int]:
+        row = Generation(Bistream(CONFIG, [3] * 80, [9, 8] * 120), 1, Sampling(), 30)
+        runner = LMRunner(lm, 4, 512, as_on_a_gpu())
+        for seed in range(beside):
+            runner.join(generation(seed, most=200))
+            runner.rows[-1].text.min_tokens = 200
+        runner.join(row)
+        row.text.push(range(10, 40))
+        while row.finish is None and row.text.feed():
+            assert runner.step()
+        return row.drawn
+
+    assert said(beside=3) == said(beside=0)
+
+
 def test_scores_are_log_probabilities(lm: SpeechLM) -> None:
     row = generation(6)
     row.log_probs = []

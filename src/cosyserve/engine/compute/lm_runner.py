@@ -108,7 +108,8 @@ class LMRunner:
         if not decoding:
             return []
         rows = self.rows[: decoding[-1][1] + 1]
-        reach = 1 + max(row.length for row in rows)
+        # Of all rows: a batch is rounded up to a captured one, which takes some behind it along.
+        reach = 1 + max(row.length for row in self.rows)
         if reach > self.positions:
             raise CosyError(f"an utterance outgrew its {self.positions} positions")
         for row, slot in decoding:

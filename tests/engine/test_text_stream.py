@@ -16,6 +16,7 @@ from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import AudioChunk, Engine, Mode, SpeechRequest, Voice
 from cosyserve.engine import text_stream
 from cosyserve.engine.in_process import LocalEngine
+from cosyserve.engine.scheduling import admission
 from cosyserve.engine.speak import speak
 from cosyserve.engine.workers.client import WorkerEngine
 from cosyserve.engine.workers.options import WorkerOptions
@@ -176,6 +177,39 @@ def test_in_this_process(either_model: Model, either_voice: Voice) -> None:
         engine = LocalEngine(either_model, slots=2)
         for story in STORIES:
             await story(Speaker(engine, either_model, either_voice))
+        await engine.close()
+
+    asyncio.run(run())
+
+
+def test_a_text_that_stalls_holds_up_nobody(
+    model: Model, voice: Voice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is one slot, and in the end it has said what it says alone."""
+    monkeypatch.setattr(admission, "STALL_SECONDS", 0.0)
+
+    async def run() -> None:
+        engine = LocalEngine(model, slots=1)
+        speaker, others = Speaker(engine, model, voice), asyncio.Event()
+
+        async def stalling() -> AsyncIterator[str]:
+            yield "The quick brown "
+            await others.wait()
+            yield "fox "
+
+        stalled = asyncio.create_task(listen(engine.open(request(speaker, stalling()))))
+        async with asyncio.timeout(5):
+            while not engine.stats().tokens:
+                await asyncio.sleep(0.01)
+        asked = SpeechRequest("No.", voice, Mode.PRESET, seed=3, stream=True)
+        assert (await listen(engine.open(asked)))[-1].final
+        assert engine.stats().waiting == 1
+        others.set()
+        heard = np.concatenate([chunk.samples for chunk in await stalled])
+        chunks = await listen(engine.open(request(speaker, pieces("The quick brown", "fox"))))
+        alone = np.concatenate([chunk.samples for chunk in chunks])
+        np.testing.assert_allclose(heard, alone, atol=1e-3)
+        await at_rest(engine)
         await engine.close()
 
     asyncio.run(run())

@@ -196,11 +196,12 @@ def test_the_host_reads_one_step_behind(lm: SpeechLM) -> None:
     assert row.tokens == alone(lm, 3)
 
 
-def arriving(seed: int) -> Generation:
+def arriving(seed: int, most: int = 30, *, ended: bool = True) -> Generation:
     text = Bistream(CONFIG, [3, 4, 5], [9, 8])
-    text.push(range(10, 22))
-    text.end()
-    return Generation(text, seed, Sampling(), 30)
+    if ended:
+        text.push(range(10, 22))
+        text.end()
+    return Generation(text, seed, Sampling(), most)
 
 
 def test_text_in_pieces_and_scores_go_with_all_others(lm: SpeechLM) -> None:
@@ -239,6 +240,35 @@ def test_a_long_row_that_waits_behind_short_ones_is_left_alone() -> None:
         return row.drawn
 
     assert said(beside=3) == said(beside=0)
+
+
+@pytest.mark.parametrize("queue", [None, as_on_a_gpu()], ids=["cpu", "as on a gpu"])
+def test_a_row_that_leaves_while_it_waits_for_text_goes_on_where_it_was(
+    lm: SpeechLM, queue: DeviceQueue | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was fed is fed anew, in pieces beside the others' steps."""
+    monkeypatch.setattr(lm_runner, "PREFILL", 16)
+    whole, preempted = arriving(1, 45), arriving(1, 45, ended=False)
+    others = [generation(2), arriving(3)]
+    run(LMRunner(lm, 1, 128), [whole])
+    runner = LMRunner(lm, 3, 128, queue)
+    runner.join(others[0])
+    left = 0
+    for number in range(10, 22):
+        preempted.text.push([number])
+        if preempted.text.feed() is not None:
+            runner.join(preempted)
+            while preempted.text.feed() is not None:
+                assert runner.step()
+            runner.leave(preempted)
+            assert (preempted.length, preempted.pending) == (0, [])
+            left += 1
+    assert left > 1
+    preempted.text.end()
+    run(runner, [preempted, others[1]])
+    assert preempted.drawn == whole.drawn
+    assert others[0].tokens == alone(lm, 2)
+    assert preempted.fed.count(CONFIG.sos) == 1
 
 
 def test_scores_are_log_probabilities(lm: SpeechLM) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from cosyserve.backends.protocols import LMRequest
 from cosyserve.contracts import FinishReason, Sampling
@@ -53,6 +54,7 @@ class Generation:
     tokens: list[int] = field(default_factory=list)  # speech
     drawn: list[int] = field(default_factory=list)  # all ids, fills and ends too
     pending: list[int] = field(default_factory=list)  # to feed before the next draw
+    fed: list[int] = field(default_factory=list)  # where text arrives: all ids, newest ones pending
     length: int = 0  # positions in the cache
     finish: FinishReason | None = None
     log_probs: list[float] | None = None  # of the tokens, where they are wanted
@@ -80,9 +82,14 @@ class Generation:
         )
 
     def next_inputs(self) -> list[int]:
-        """Ids to feed now; none: finished, or waiting for text."""
+        """Ids to feed now; none: finished, or waiting for text. Of a row that was preempted, all
+        that it was fed before come first."""
         if not self.pending and self.finish is None:
             self.pending = list(self.text.feed() or ())
+            if self.pending and self.needs_host:
+                self.fed += self.pending
+                if not self.length:
+                    self.pending = list(self.fed)
         return self.pending
 
     @property
@@ -107,3 +114,22 @@ class Generation:
             self.dropped += 1
         else:
             self.tokens.append(token)
+
+
+class LMLike(Protocol):
+    """What is asked of an LM: `LMRunner`, or a stand-in."""
+
+    rows: list[Generation]
+
+    @property
+    def free(self) -> int: ...
+
+    def join(self, row: Generation) -> None: ...
+
+    def leave(self, row: Generation) -> None: ...
+
+    def step(self) -> bool: ...
+
+    def warm_up(self) -> int: ...
+
+    def reserve(self) -> None: ...

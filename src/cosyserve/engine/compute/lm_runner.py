@@ -80,13 +80,16 @@ class LMRunner:
             if last is not row:
                 self.rows[slot] = last
                 self._graphs.move(len(self.rows), slot, last.length)
+        row.length = 0
 
     @torch.inference_mode()
     def step(self) -> bool:
         """One token for every row that is ready, and prompts as far as a step may take them.
         False: nothing to do."""
+        worked = False
         with self.queue.use():
             if any(row.needs_host for row in self.rows):
+                worked = bool(self._launched)
                 self._collect(0)
             if self._launched and all(len(row.tokens) + 1 == row.enough for row in self.rows):
                 self._collect(0)
@@ -98,7 +101,7 @@ class LMRunner:
                 end = 1 + max(slot for _, slot in drawing)
                 outcome = self.queue.read(self._graphs.outcome[:end])
                 self._launched.append(LaunchedStep(drawing, outcome))
-            worked = fed or bool(self._launched)
+            worked = worked or fed or bool(self._launched)
             self._collect(1 if drawing and self.queue.static else 0)
         return worked
 

@@ -1,11 +1,17 @@
-"""Who may wait: a request is refused at once where the queue is full or moves too slowly."""
+"""Who may wait, and who gives way: a request is refused at once where the queue is full or moves
+too slowly; a session whose text does not go on leaves its slot to whoever waits for one."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
+from cosyserve.engine.scheduling.session import Session
 from cosyserve.errors import OverloadError
 
+# That the LM waits for text before its row may be somebody else's: what it is fed at a time is
+# about as long when it is spoken, so that a text which comes as fast as speech never gives way.
+STALL_SECONDS = 1.0
 WINDOW = 16  # ends of sessions that the pace is taken from
 MIN_ENDS = 4
 
@@ -38,3 +44,11 @@ class Admission:
         self._ends.append(now)
         if len(self._ends) >= MIN_ENDS:
             self._seconds_per_end = (now - self._ends[0]) / (len(self._ends) - 1)
+
+
+def preemptable(running: Sequence[Session], now: float) -> list[Session]:
+    """Those that give way where somebody waits for a slot, in this order."""
+    for session in running:
+        session.look_for_text(now)
+    stalls = [(s.stalled_since, s.number, s) for s in running if s.stalled_since is not None]
+    return [session for since, _, session in sorted(stalls) if now - since >= STALL_SECONDS]

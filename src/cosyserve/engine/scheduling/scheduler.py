@@ -1,7 +1,8 @@
 """Advances all sessions together: the LM one token, then the chunks that are due.
 
 Chunks and errors go to each session's sink. On a GPU the LM goes on while chunks are computed;
-nothing here waits for them.
+nothing here waits for them. A session whose text does not go on is preempted by one that waits for
+its slot: when its text goes on it waits in its turn, and its row of the LM is computed anew.
 """
 
 from __future__ import annotations
@@ -9,16 +10,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 from cosyserve.choices import MAX_WAIT_SECONDS, MAX_WAITING
 from cosyserve.contracts import EngineStats, Floats, SpeechRequest
 from cosyserve.engine.compute.errors import client_error, is_fatal
-from cosyserve.engine.compute.generation import Generation
+from cosyserve.engine.compute.generation import Generation, LMLike
 from cosyserve.engine.compute.limits import POLL_SECONDS
 from cosyserve.engine.compute.profile import CPU_SLOTS
 from cosyserve.engine.compute.warm_up import warm_up
-from cosyserve.engine.scheduling.admission import Admission
+from cosyserve.engine.scheduling.admission import Admission, preemptable
 from cosyserve.engine.scheduling.chunks import NEEDED_SECONDS, Token2WavLike
 from cosyserve.engine.scheduling.plan import UtterancePlan
 from cosyserve.engine.scheduling.session import AudioSink, Session, Utterance
@@ -27,25 +27,6 @@ from cosyserve.engine.scheduling.take import UnusableTakeError
 from cosyserve.errors import CosyError
 from cosyserve.models.lm.bistream import Bistream
 from cosyserve.text.numbers import Reader, read_numbers
-
-
-class LMLike(Protocol):
-    """What is asked of an LM: `LMRunner`, or a stand-in."""
-
-    rows: list[Generation]
-
-    @property
-    def free(self) -> int: ...
-
-    def join(self, row: Generation) -> None: ...
-
-    def leave(self, row: Generation) -> None: ...
-
-    def step(self) -> bool: ...
-
-    def warm_up(self) -> int: ...
-
-    def reserve(self) -> None: ...
 
 
 class Scheduler:
@@ -97,9 +78,9 @@ class Scheduler:
 
     def enter(self, request: SpeechRequest, sink: AudioSink) -> Session:
         """A new session with a place in the queue; it can't run before `begin`."""
-        planned = (session.passed.planned for session in self.waiting if session.utterances)
-        inside = len(self.waiting) + len(self.running)
-        self._admission.check(inside, self.clock(), min(planned, default=None))
+        inside = sum(s.stalled_since is None for s in self.waiting) + len(self.running)
+        queued = (session.passed.queued for session in self._queued())
+        self._admission.check(inside, self.clock(), min(queued, default=None))
         device = self._chunks.least_loaded([*self.running, *self.waiting])
         session = Session(request, sink, device)
         session.passed.entered = self.clock()
@@ -117,7 +98,7 @@ class Scheduler:
         answer is the session's `follow`."""
         if not session.done:
             session.utterances, session.more = utterances, more
-            session.passed.planned = self.clock()
+            session.passed.planned = session.passed.queued = self.clock()
             session.text_tokens = sum(utterance.text_tokens for utterance in utterances)
 
     def cancel(self, session: Session) -> None:
@@ -139,7 +120,9 @@ class Scheduler:
         spoke = self._advance_chunks()
         if drew or spoke:
             return True
-        if not (self._chunks or any(session.ready for session in self.running)):
+        stalled = any(session.stalled_since is not None for session in self.running)
+        preempts = stalled and self._queued()  # before long, though nothing may arrive
+        if not (self._chunks or preempts or any(session.ready for session in self.running)):
             return False
         alone = self._chunks and len(self.running) == 1 and self.running[0].urgent
         time.sleep(0.0 if alone else POLL_SECONDS)  # one that sleeps is late for a first sound
@@ -166,12 +149,26 @@ class Scheduler:
         assert self.idle, "sessions are open"
         assert not self.lm.rows, "rows of the LM are taken, but no session is open"
 
+    def _queued(self) -> list[Session]:
+        """Those that wait for a slot, and for nothing else."""
+        return [s for s in self.waiting if s.utterances and s.stalled_since is None]
+
     def _admit(self) -> None:
-        planned = [session for session in self.waiting if session.utterances]
-        for session in planned[: self.slots - len(self.running)]:
+        now = self.clock()
+        for session in [s for s in self.waiting if s.stalled_since is not None and not s.stalled]:
+            session.stalled_since, session.passed.queued = None, now
+            self.waiting.remove(session)
+            self.waiting.append(session)  # its turn is after those that wait already
+        queued = self._queued()
+        lacking = max(0, len(self.running) + len(queued) - self.slots)
+        for session in preemptable(self.running, now)[:lacking]:
+            self.running.remove(session)
+            self.waiting.append(session)
+            self._leave(session.utterances[0].generation)
+        for session in queued[: self.slots - len(self.running)]:
             self.waiting.remove(session)
             self.running.append(session)
-            session.passed.admitted = self.clock()
+            session.passed.admitted = session.passed.admitted or now
         joined = set(self.lm.rows)
         for session in self.running:
             # The LM may run ahead of the voice: one utterance of a session at a time.

@@ -99,7 +99,8 @@ class Passed:
 
     entered: float = 0.0
     planned: float = 0.0
-    admitted: float = 0.0
+    queued: float = 0.0  # when it began to wait for a slot, once more if it was preempted
+    admitted: float = 0.0  # the first time
     first_tokens: float = 0.0
     drawn: float | None = None
 
@@ -131,6 +132,7 @@ class Session:
     passed: Passed = field(default_factory=Passed)
     text_tokens: int = 0
     ready_since: float | None = None  # when its next chunk could be computed
+    stalled_since: float | None = None  # when the LM was first seen to wait for its text
     retries: int = 0  # of all its utterances
     finish: FinishReason = "stop"  # of its utterances, the first that did not end well
     done: bool = False
@@ -179,6 +181,13 @@ class Session:
         *before, last = (utterance.generation.finish is not None for utterance in self.utterances)
         return last or (all(before) and not self.urgent)
 
+    def look_for_text(self, now: float) -> None:
+        """Notes since when the LM has waited for some."""
+        if not self.stalled:
+            self.stalled_since = None
+        elif self.stalled_since is None:
+            self.stalled_since = now
+
     def ask(self) -> None:
         """Has another utterance planned, if there may be one."""
         if self.more and not self.asked:
@@ -191,6 +200,12 @@ class Session:
         generation = self.utterances[0].generation
         drawing = generation.finish is None and not isinstance(generation.text, Bistream)
         return drawing and not self.state.fixed
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the LM waits for whoever writes the text, and so does the next chunk."""
+        text = self.utterances[0].generation.text
+        return isinstance(text, Bistream) and not self.take.ready and text.feed() is None
 
     @property
     def urgent(self) -> bool:

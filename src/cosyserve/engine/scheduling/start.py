@@ -14,13 +14,14 @@ import torch
 from cosyserve.checkpoints.model import Model
 from cosyserve.choices import MAX_WAIT_SECONDS, MAX_WAITING
 from cosyserve.contracts import Voice
+from cosyserve.engine.compute.generation import LMLike
 from cosyserve.engine.compute.limits import MAX_POSITIONS
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.profile import LATENCY, Profile
 from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.compute.warm_up import OutOfGPUMemoryError, oom_as_error, warm_up
 from cosyserve.engine.scheduling.plan import plan
-from cosyserve.engine.scheduling.scheduler import LMLike, Scheduler
+from cosyserve.engine.scheduling.scheduler import Scheduler
 from cosyserve.engine.scheduling.session_chunks import by_name
 from cosyserve.errors import VoiceError
 from cosyserve.voices.fits import check_fits

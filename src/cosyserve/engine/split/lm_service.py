@@ -13,12 +13,11 @@ from cosyserve.backends.protocols import LMRequest, SpeechTokens
 from cosyserve.choices import MAX_WAITING
 from cosyserve.contracts import Sampling
 from cosyserve.engine.compute.errors import client_error
-from cosyserve.engine.compute.generation import Generation
+from cosyserve.engine.compute.generation import Generation, LMLike
 from cosyserve.engine.compute.limits import MAX_POSITIONS
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.profile import CPU_SLOTS
 from cosyserve.engine.compute.warm_up import warm_up
-from cosyserve.engine.scheduling.scheduler import LMLike
 from cosyserve.engine.split.service import Leave, ServiceThread
 from cosyserve.errors import CosyError, InputError, OverloadError
 from cosyserve.models.config import LMConfig

@@ -107,7 +107,7 @@ def test_budgets_of_gpu_memory(budget: str) -> None:
     assert Settings.read(gpu_memory=budget).gpu_memory == budget
 
 
-@pytest.mark.parametrize("budget", ["0,5", "50%", "2", "-1GiB", "12 GB", "GiB"])
+@pytest.mark.parametrize("budget", ["0,5", "50%", "2", "-1GiB", "12 GB", "GiB", "0GiB", "0.0"])
 def test_what_is_no_budget_is_refused(budget: str) -> None:
     with pytest.raises(InputError, match=r"a share of the GPU \(0.5\) or GiB \(12GiB\)"):
         Settings.read(gpu_memory=budget)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +20,15 @@ MAX_UNREAD_BYTES = 64 << 20  # of a request's audio: over eleven minutes
 PromptForm = Literal["ids", "text", "chat"]  # of an LLM server
 FlowBackend = Literal["ours", "tensorrt", "onnxruntime"]  # what computes the flow
 KernelChoice = Literal["auto", "small", "off"]  # of our own kernels on a GPU
+
+GPU_MEMORY = re.compile(r"(?=.*[1-9])(0?\.\d+|1(\.0)?|\d+(\.\d+)?GiB)")  # a share, or GiB
+
+
+def gpu_budget(memory: str) -> str:
+    """What a worker may have of a GPU: a share, GiB, or nothing for all of it."""
+    if memory and not GPU_MEMORY.fullmatch(memory):
+        raise ValueError("give a share of the GPU (0.5) or GiB (12GiB), and more than 0")
+    return memory
 
 
 @dataclass(frozen=True)

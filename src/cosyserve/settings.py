@@ -5,13 +5,12 @@ A command-line option goes before the environment.
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_validator
+from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cosyserve.choices import (
@@ -24,6 +23,7 @@ from cosyserve.choices import (
     FlowBackend,
     KernelChoice,
     PromptForm,
+    gpu_budget,
 )
 from cosyserve.contracts import MAX_TEMPERATURE, MIN_TEMPERATURE
 from cosyserve.errors import InputError
@@ -31,7 +31,6 @@ from cosyserve.errors import InputError
 PREFIX = "COSYSERVE_"
 # Programs written for OpenAI's service name these; they get the model that is loaded.
 OPENAI_MODELS = "tts-1,tts-1-hd,gpt-4o-mini-tts,gpt-4o-mini-tts-2025-12-15"
-GPU_MEMORY = re.compile(r"0?\.\d+|1(\.0)?|\d+(\.\d+)?GiB")  # a share, or GiB
 Temperature = Annotated[float, Field(ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE)]
 
 
@@ -198,7 +197,7 @@ class Settings(BaseSettings):
     slots: int = Field(default=0, ge=0)
     """The number of requests that a worker computes at once; 0 means 8 on a CPU, and on a GPU what
     the profile has, or half of it and so on until they fit."""
-    gpu_memory: str = ""
+    gpu_memory: Annotated[str, AfterValidator(gpu_budget)] = ""
     """The memory that a worker may have of each of its GPUs: a share (`0.5`) or GiB (`12GiB`); if
     empty, all that is free."""
     waiting: int = Field(default=MAX_WAITING, ge=0)
@@ -247,13 +246,6 @@ class Settings(BaseSettings):
     def options(self) -> frozenset[str]:
         """The names of the settings that the command line gave."""
         return self._options
-
-    @field_validator("gpu_memory")
-    @classmethod
-    def _check_gpu_memory(cls, budget: str) -> str:
-        if budget and not GPU_MEMORY.fullmatch(budget):
-            raise ValueError("give a share of the GPU (0.5) or GiB (12GiB)")
-        return budget
 
     @field_validator("trusted_proxies")
     @classmethod

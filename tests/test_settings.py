@@ -66,6 +66,8 @@ def test_the_page_names_the_option_of_the_setting(name: str) -> None:
         ("THREADS", "99999999"),
         ("PROFILE", "speed"),
         ("DTYPE", "int4"),
+        ("DEVICE", "meta"),
+        ("TOKEN2WAV_DEVICE", "cuda:0, mps"),
         ("MAX_REQUEST_SECONDS", "-1"),
     ],
 )

@@ -21,6 +21,7 @@ PromptForm = Literal["ids", "text", "chat"]  # of an LLM server
 FlowBackend = Literal["ours", "tensorrt", "onnxruntime"]  # what computes the flow
 KernelChoice = Literal["auto", "small", "off"]  # of our own kernels on a GPU
 
+DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?")
 GPU_MEMORY = re.compile(r"(?=.*[1-9])(0?\.\d+|1(\.0)?|\d+(\.\d+)?GiB)")  # a share, or GiB
 
 
@@ -29,6 +30,20 @@ def gpu_budget(memory: str) -> str:
     if memory and not GPU_MEMORY.fullmatch(memory):
         raise ValueError("give a share of the GPU (0.5) or GiB (12GiB), and more than 0")
     return memory
+
+
+def known_device(name: str) -> str:
+    """A device that models compute on; torch has others of which they know nothing."""
+    if not DEVICE.fullmatch(name):
+        raise ValueError(f"unknown device {name!r:.40}: use auto, cpu, cuda or cuda:N")
+    return name
+
+
+def known_devices(names: str) -> str:
+    """Such devices, separated by commas, or none."""
+    for name in filter(None, map(str.strip, names.split(","))):
+        known_device(name)
+    return names
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ from cosyserve.choices import (
     KernelChoice,
     PromptForm,
     gpu_budget,
+    known_device,
+    known_devices,
 )
 from cosyserve.contracts import MAX_TEMPERATURE, MIN_TEMPERATURE
 from cosyserve.errors import InputError
@@ -69,11 +71,11 @@ class Settings(BaseSettings):
     engine: str = ""
     """The machines that compute: Triton servers, as `triton://HOST:8001[,HOST:8001…]`, or `ray` for
     workers on the nodes of a Ray cluster; if empty, workers on this machine compute."""
-    device: str = "auto"
+    device: Annotated[str, AfterValidator(known_device)] = "auto"
     """The device that computes: `auto`, `cpu`, `cuda` or `cuda:N`."""
-    lm_device: str = ""
+    lm_device: Annotated[str, AfterValidator(known_devices)] = ""
     """The device of the LM, if flow and vocoder have one of their own."""
-    token2wav_device: str = ""
+    token2wav_device: Annotated[str, AfterValidator(known_devices)] = ""
     """The devices of flow and vocoder, separated by commas, if the LM has one of its own; a request
     goes to the device with the fewest."""
     dtype: Dtype = Dtype.AUTO
@@ -300,7 +302,8 @@ class Settings(BaseSettings):
             first = error.errors()[0]
             name = str(first["loc"][0])
             place = option_name(name) if name in options else variable(name)
-            raise InputError(f"{place}: {first['msg']}") from error
+            reason = first["msg"].removeprefix("Value error, ")  # pydantic's words
+            raise InputError(f"{place}: {reason}") from error
         settings._options = frozenset(options)
         return settings
 

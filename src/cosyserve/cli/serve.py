@@ -104,7 +104,7 @@ def serve(
             llm_api_key=llm_api_key,
             engine=engine,
         ),
-        devices=device or (),
+        devices=[Settings.read(device=name).device for name in device or ()],
         keys=api_key or (),
         triton=triton,
         triton_settings=set_ or (),

@@ -52,7 +52,10 @@ class KeyValues(BaseModel):
         try:
             return cls(**values)
         except ValidationError as error:
-            key = str(error.errors()[0]["loc"][0])
+            first = error.errors()[0]
+            key = str(first["loc"][0])
+            if first["type"] == "value_error":  # it says itself what is allowed
+                raise InputError(f"{key}: {first['ctx']['error']}") from error
             allowed = _allowed(cls.model_fields[key])
             raise InputError(f"{key} must be {allowed}, got {values[key]!r:.40}") from error
 

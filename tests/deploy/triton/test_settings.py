@@ -46,6 +46,7 @@ def test_values_get_their_types() -> None:
         ("kv_cache_free_gpu_mem_fraction=nan", "0.01..1"),
         ("decoupled_mode=yes", "decoupled_mode must be true or false, got 'yes'"),
         ("decoupled_mode=1", "true or false"),
+        ("device=meta", "device: unknown device 'meta': use auto, cpu"),
         ("triton_backend=onnx", "python, tensorrtllm"),
         ("triton_backend=tensorrtllm", "engine_dir"),
         ("voices=${voices}", "not filled in"),

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from cosyserve.checkpoints.load import device_of
 from cosyserve.deploy.triton.models import streaming_model
 from cosyserve.deploy.triton.repository import check_default_voice, render
 from cosyserve.deploy.triton.settings import TritonSettings
@@ -107,6 +108,8 @@ def _llm_knobs(settings: Settings) -> dict[str, Any]:
 def triton_here(settings: TritonSettings) -> Iterator[str]:
     """Renders a repository and keeps a server on it, on free ports -> its triton:// address."""
     check_default_voice(settings)
+    for device in filter(None, (settings.device, settings.token2wav_device)):
+        device_of(device)  # a server without it would be started again and again
     with own_handlers(), tempfile.TemporaryDirectory(prefix="cosyserve-repository-") as folder:
         # Who is killed by SIGTERM leaves the server running: so SIGTERM is an exit, which ends it.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from cosyserve.choices import (
     LLM_SAMPLING,
@@ -18,6 +18,8 @@ from cosyserve.choices import (
     FlowBackend,
     KernelChoice,
     PromptForm,
+    known_device,
+    known_devices,
 )
 from cosyserve.deploy.key_values import Bool, Int, KeyValues
 from cosyserve.errors import InputError
@@ -65,9 +67,9 @@ class TritonSettings(KeyValues):
     """Requests that the speech LM computes at once."""
     waiting: Int = Field(default=MAX_WAITING, ge=0)
     """Requests that may wait for the speech LM."""
-    device: str = "auto"
+    device: Annotated[str, AfterValidator(known_device)] = "auto"
     """Where models compute: auto, cpu, cuda or cuda:N."""
-    token2wav_device: str = ""
+    token2wav_device: Annotated[str, AfterValidator(known_devices)] = ""
     """Where flow, vocoder and speaker encoder compute; empty: as the others."""
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = "auto"
     """Precision of LM and flow."""

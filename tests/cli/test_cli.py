@@ -105,6 +105,7 @@ def test_normalization_is_switched_off_in_both_spellings(cosyserve: Command) -> 
         (["say", "Hi.", "-o", ""], "-o is empty: name a file"),
         (["say", "Hi.", "-o", ".", "--format", "wav"], "can't be written: Is a directory"),
         (["say", "Hi.", "-o", "no/such/folder/a.wav"], "can't be written"),
+        (["say", "Hi.", "--model", "test,nano"], "--model test,nano: give one model"),
         (["say", "Hi.", "--model", "nowhere"], "no such folder"),
         (["say", "Hi.", "--model", "nope[/x]"], "nope[/x]: no such folder"),
         (["say", "Hi.", "--model", "[red]a[/red] :key:"], "[red]a[/red] :key:: no such folder"),

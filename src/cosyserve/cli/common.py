@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 
+from cosyserve.errors import InputError
 from cosyserve.settings import Dtype, Settings
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ def load_tts(
 
 def load_parts(settings: Settings, only: Collection[str] | None = None) -> Model:
     """The first model of the settings, or the weights of `only` some of its parts."""
+    if len(settings.models) > 1 and "model" in settings.options:
+        raise InputError(
+            f"--model {settings.model}: give one model; several are for `cosyserve serve`"
+        )
     import torch
 
     from cosyserve.checkpoints.load import load_model

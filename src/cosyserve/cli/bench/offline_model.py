@@ -99,7 +99,7 @@ def open_backend(
 
     return open_lm(
         name,
-        options.folder or settings.model,
+        options.folder or settings.models[0],
         device=settings.device,
         dtype=settings.dtype,
         slots=batch_size,

@@ -15,6 +15,7 @@ from tests.cli.commands import Command
 
 PLAN = ("--gpu", "l20", "--streams", "1", "--first-audio-ms", "300")
 INTO = ("--save-audio", "a/b", "--json", "a/b/x.json", "--plot", "a/x.png")
+STAGES = ("deploy", "run", "--stage", "0", "--stop-stage", "6", "--dry-run")
 APART = ("--lm-device", "cpu", "--token2wav-device", "cpu")
 
 
@@ -131,6 +132,8 @@ def test_normalization_is_switched_off_in_both_spellings(cosyserve: Command) -> 
         (["voice", "list", "--voice-store", "me.wav"], "me.wav: voices are kept in a folder"),
         (["serve", "--voice-store", "me.wav"], "me.wav: voices are kept in a folder"),
         (["deploy", "plan", "--gpus", "999999999", *PLAN], "Invalid value for '--gpus'"),
+        ([*STAGES, "--batch-size", "-1"], "Invalid value for '--batch-size'"),
+        ([*STAGES, "--http-port", "8", "--grpc-port", "8", "--metrics-port", "8"], "different"),
         (["client", "grpc", "--server-port", "99999999"], "Invalid value for '--server-port'"),
         (["bench", "load", "--manifest", "empty"], "nothing to say in the manifest empty"),
         (["bench", "load", "--json", "no/x.json"], "--json no/x.json: there is no folder no"),

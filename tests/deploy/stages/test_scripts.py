@@ -14,6 +14,7 @@ from cosyserve.deploy.stages.run import show
 from cosyserve.deploy.stages.scripts import SCRIPTS, chosen
 from cosyserve.deploy.stages.stage import ServerCommand
 from cosyserve.errors import InputError
+from cosyserve.triton.process import Ports
 
 DOCS = Path(__file__).parents[3] / "docs" / "stages.md"
 EVERY = [(flow, llm) for flow in ("unet", "dit") for llm in ("ours", "trtllm")]
@@ -55,6 +56,21 @@ def test_every_token2wav_server_has_ports_and_a_gpu_of_its_own() -> None:
     numbers = [port for each in ports for port in (each.http, each.grpc, each.metrics)]
     assert len(set(numbers)) == 18
     assert [each.grpc for each in ports] == list(range(18001, 18007))
+
+
+def test_servers_that_would_share_a_port_are_refused() -> None:
+    near = Deployment(Path("."), "dit", first_ports=Ports(9000, 9001, 9002))
+    assert chosen(near, 2, 6)
+    with pytest.raises(InputError, match=r"stage 7 .* needs port 9001 twice: choose --http-port"):
+        chosen(near, 2, 7)
+    with pytest.raises(InputError, match="needs port 18000 twice"):
+        chosen(Deployment(Path("."), "dit", "trtllm", llm_port=18000), 3, 3)
+
+
+@pytest.mark.parametrize("pair", ["foo=bar", "slots=0", "device=meta"])
+def test_a_setting_that_no_repository_has_is_refused_before_any_stage(pair: str) -> None:
+    with pytest.raises(InputError, match=pair.split("=")[0]):
+        chosen(Deployment(Path("."), settings=(pair,)), 0, 0)
 
 
 def test_a_stage_says_what_it_lacks(tmp_path: Path) -> None:

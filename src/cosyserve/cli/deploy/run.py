@@ -10,6 +10,7 @@ import typer
 
 from cosyserve.cli.client import RunMode
 from cosyserve.cli.common import note
+from cosyserve.cli.deploy.engine import EngineDtype
 from cosyserve.errors import InputError
 
 
@@ -46,7 +47,9 @@ def run(
     hub: Annotated[
         HubName, typer.Option(help="The hub that CosyVoice2-0.5B is downloaded from.")
     ] = HubName.MODELSCOPE,
-    trt_dtype: Annotated[str, typer.Option(help="The precision of TensorRT-LLM.")] = "bfloat16",
+    trt_dtype: Annotated[
+        EngineDtype, typer.Option(help="The precision of TensorRT-LLM.")
+    ] = EngineDtype.BFLOAT16,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -89,7 +92,7 @@ def run(
         ),
     ] = False,
     batch_size: Annotated[
-        list[int] | None, typer.Option(help="A batch of the offline benchmark; repeated.")
+        list[int] | None, typer.Option(min=1, help="A batch of the offline benchmark; repeated.")
     ] = None,
     gpus: Annotated[
         int, typer.Option(min=1, help="The GPUs of token2wav beside the LM's, in stages 7 and 8.")
@@ -104,7 +107,11 @@ def run(
     ] = None,
     llm_port: Annotated[
         int,
-        typer.Option(help="The port of the LM's server, and the first of three without trtllm."),
+        typer.Option(
+            min=1,
+            max=65533,
+            help="The port of the LM's server, and the first of three without trtllm.",
+        ),
     ] = 8000,
 ) -> None:
     """Run stages of the original's run scripts: from a checkpoint to a measured service.
@@ -118,14 +125,14 @@ def run(
     from cosyserve.triton.process import Ports
 
     given = [port for port in (http_port, grpc_port, metrics_port) if port is not None]
-    if given and len(given) < 3:
-        raise InputError("give --http-port, --grpc-port and --metrics-port together")
+    if given and len({*given}) < 3:
+        raise InputError("give --http-port, --grpc-port and --metrics-port together, all different")
     deployment = Deployment(
         folder,
         flow.value,
         llm.value,
         hub=hub.value,
-        trt_dtype=trt_dtype,
+        trt_dtype=trt_dtype.value,
         settings=tuple(set_ or ()),
         reference_audio=reference_audio,
         reference_text=reference_text,

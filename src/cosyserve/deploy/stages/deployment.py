@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from cosyserve.deploy.stages.stage import Command, Need, ServerCommand, answer_needed, path_needed
+from cosyserve.deploy.triton.settings import TritonSettings
 from cosyserve.errors import InputError
 from cosyserve.triton.process import Ports
 
@@ -121,6 +122,7 @@ class Deployment:
 
     def render(self, out: Path, *settings: str) -> Command:
         chosen = (*settings, *self.settings)
+        TritonSettings.of(chosen)  # refuses now what the stage would refuse after hours
         pairs = (item for pair in chosen for item in ("--set", pair))
         return cosyserve("deploy", "triton", "--model", self.native, "--out", out, *pairs)
 
@@ -178,7 +180,8 @@ def triton_server(repository: Path, ports: Ports, gpu: int) -> ServerCommand:
         *("--http-port", str(ports.http), "--grpc-port", str(ports.grpc)),
         *("--metrics-port", str(ports.metrics)),
     )
-    return ServerCommand(argv, {"CUDA_VISIBLE_DEVICES": str(gpu)}, ready_url(ports))
+    env = {"CUDA_VISIBLE_DEVICES": str(gpu)}
+    return ServerCommand(argv, env, ready_url(ports), (ports.http, ports.grpc, ports.metrics))
 
 
 def ready_url(ports: Ports) -> str:

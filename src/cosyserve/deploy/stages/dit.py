@@ -95,7 +95,7 @@ def trtllm_serve(tokenizer: object, engine: object, port: int) -> tuple[str, ...
 def _llm_server(deployment: Deployment) -> ServerCommand:
     argv = trtllm_serve(deployment.lm_folder, deployment.engine, deployment.llm_port)
     health = f"http://localhost:{deployment.llm_port}/health"
-    return ServerCommand(argv, {"CUDA_VISIBLE_DEVICES": "0"}, health)
+    return ServerCommand(argv, {"CUDA_VISIBLE_DEVICES": "0"}, health, (deployment.llm_port,))
 
 
 def _grpc_benchmark(deployment: Deployment, ports: Ports) -> Stage:

@@ -29,6 +29,7 @@ class ServerCommand(Command):
     """A program that stays; it is ready when its URL answers."""
 
     ready_url: str = ""
+    ports: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{super().__str__()} &"

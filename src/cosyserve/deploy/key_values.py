@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Self, get_args
 
@@ -11,6 +12,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Strict, ValidationE
 from pydantic.fields import FieldInfo
 
 from cosyserve.errors import InputError
+
+# Ends of lines among them, as YAML knows them, and bytes that are no text.
+NOT_FILLED_IN = re.compile(r"[$\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def _int(value: object) -> object:
@@ -46,8 +50,10 @@ class KeyValues(BaseModel):
             if not equals or key not in cls.model_fields:
                 keys = ", ".join(cls.model_fields)
                 raise InputError(f"{pair!r:.80}: use key=value with one of {keys}")
-            if "$" in value or "\n" in value:
-                raise InputError(f"{key}: a value that holds '$' or a new line was not filled in")
+            if NOT_FILLED_IN.search(value):
+                raise InputError(
+                    f"{key}: a value that holds '$' or a control character was not filled in"
+                )
             values[key] = value
         try:
             return cls(**values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from typer.testing import CliRunner
 
 from cosyserve.cli import app
 from cosyserve.deploy.containers.compose import compose_file
+from cosyserve.deploy.containers.helm import values_file
+from cosyserve.deploy.containers.kserve import inference_service
 from cosyserve.deploy.containers.stack import Stack
 from cosyserve.deploy.triton.settings import TritonSettings
 
@@ -55,6 +58,13 @@ def repository_settings(service: dict[str, Any]) -> TritonSettings:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_the_file_is_as_rendered(file: Path) -> None:
     assert file.read_text("utf-8") == compose_file(Stack.of(given(file)))
+
+
+@pytest.mark.parametrize("write", [compose_file, values_file, inference_service])
+def test_a_file_says_how_it_is_written_in_words_for_a_shell(write: Callable[[Stack], str]) -> None:
+    pairs = ["model=my models/it's native", "slots=8", "claim=models"]
+    words = write(Stack.of(pairs)).splitlines()[0].partition("`")[2].removesuffix("`.")
+    assert [word for word in shlex.split(words)[3:] if word != "--set"] == pairs
 
 
 def test_every_deployment_of_the_original_has_its_file() -> None:

@@ -50,6 +50,7 @@ def test_values_get_their_types() -> None:
         ("triton_backend=onnx", "python, tensorrtllm"),
         ("triton_backend=tensorrtllm", "engine_dir"),
         ("voices=${voices}", "not filled in"),
+        ("voices=a\rb", "not filled in"),
         ("llm_temperature=0.8", "llm_temperature is for llm_url or triton_backend=tensorrtllm"),
         ("llm_api_key=x", "llm_api_key is for an LLM server: set llm_url"),
     ],

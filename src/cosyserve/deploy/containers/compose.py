@@ -30,9 +30,8 @@ def compose_file(stack: Stack) -> str:
         "services": services,
         "volumes": {volume: {} for volume in volumes},
     }
-    words = " ".join(("cosyserve deploy compose", *(f"--set {pair}" for pair in stack.given())))
     text: str = yaml.dump(content, Dumper=_Plain, sort_keys=False, width=1000)
-    return f"# Written by `{words}`.\n{text}"
+    return stack.written_by("compose") + text
 
 
 class _Plain(yaml.SafeDumper):

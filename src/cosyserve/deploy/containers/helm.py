@@ -42,9 +42,8 @@ def write_chart(stack: Stack, out: Path) -> None:
 
 
 def values_file(stack: Stack) -> str:
-    words = " ".join(("cosyserve deploy helm", *(f"--set {pair}" for pair in stack.given())))
     text: str = yaml.safe_dump(values(stack), sort_keys=False, width=1000)
-    return f"# Written by `{words}`.\n{text}"
+    return stack.written_by("helm") + text
 
 
 def values(stack: Stack) -> Values:

@@ -53,8 +53,8 @@ def inference_service(stack: Stack) -> str:
         },
         "spec": {"predictor": predictor},
     }
-    words = " ".join(("cosyserve deploy kserve", *(f"--set {pair}" for pair in stack.given())))
-    return f"# Written by `{words}`.\n" + yaml.safe_dump(manifest, sort_keys=False, width=1000)
+    text: str = yaml.safe_dump(manifest, sort_keys=False, width=1000)
+    return stack.written_by("kserve") + text
 
 
 def _container(stack: Stack, spec: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:

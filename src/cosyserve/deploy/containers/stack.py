@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import shlex
 from collections.abc import Iterator
 from typing import Literal
 
@@ -135,6 +136,11 @@ class Stack(KeyValues):
                 )
             taken[port] = name
         return self
+
+    def written_by(self, verb: str) -> str:
+        """The first line of a file: the command that writes it, to be typed into a shell."""
+        words = [word for pair in self.given() for word in ("--set", pair)]
+        return f"# Written by `{shlex.join(('cosyserve', 'deploy', verb, *words))}`.\n"
 
     @property
     def computing_gpus(self) -> int:

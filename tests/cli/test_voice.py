@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
 
 from cosyserve.audio import decode
+from cosyserve.voices import spk2info
 from tests.cli.commands import Command
 from tests.published import linked
 
@@ -101,3 +103,14 @@ def test_nobodys_voice_is_never_heard(
 def test_conversion(home: Path, cosyserve: Command) -> None:
     cosyserve("say", "--source", "me.wav", "--voice", "me.wav", "-o", "out.wav")
     assert len(decode(home / "out.wav").samples) == 3 * 24_000
+
+
+def test_a_file_that_may_not_be_read_is_one_sentence(
+    cosyserve: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(file: Path) -> NoReturn:
+        raise PermissionError(13, "Permission denied", str(file))
+
+    monkeypatch.setattr(spk2info, "unpickle", forbidden)  # root may read every file
+    run = cosyserve("voice", "import", "of/root/spk2info.pt", status=2)
+    assert run.stderr == "error: of/root/spk2info.pt: Permission denied\n"

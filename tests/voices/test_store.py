@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import numpy as np
 import pytest
@@ -197,3 +197,14 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert store.names() == ["ann"]
+
+
+def test_a_folder_that_may_not_be_listed_is_not_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scandir(folder: Path) -> NoReturn:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(os, "scandir", scandir)  # root may list every folder
+    with pytest.raises(StoreError, match="can't be listed: Permission denied"):
+        open_store(str(tmp_path)).names()

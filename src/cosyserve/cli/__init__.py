@@ -80,7 +80,10 @@ def main() -> None:
         _forget_output()
         raise SystemExit(1) from None
     except OSError as error:
-        if error.errno not in NO_ROOM or error.filename:
+        if error.filename:  # a file or a folder that is not as a command found it, or wants it
+            _tell(f"{error.filename}: {error.strerror}")
+            raise SystemExit(2) from None
+        if error.errno not in NO_ROOM:
             raise
         _tell(f"standard output can't be written: {error.strerror}")
         _forget_output()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -21,9 +22,13 @@ class FolderShelf:
 
     def names(self) -> list[str]:
         try:
-            return [file.stem for file in self.folder.glob(f"*{self._suffix}") if file.is_file()]
+            with os.scandir(self.folder) as files:
+                found = [file.name for file in files if file.is_file()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
         except OSError as error:
             raise StoreError(f"{self.folder}: can't be listed: {error.strerror}") from error
+        return [name.removesuffix(self._suffix) for name in found if name.endswith(self._suffix)]
 
     def read(self, name: str, max_bytes: int) -> bytes | None:
         try:

@@ -104,6 +104,10 @@ def say(
     """
     from cosyserve.voices.enroll import made_anew
 
+    if source is not None and (text != "-" or instruct or mode not in (None, Mode.CONVERT)):
+        raise InputError("--source is spoken: leave out the text, --instruct and --mode")
+    if instruct and mode not in (None, Mode.INSTRUCT):
+        raise InputError("--instruct is of --mode instruct: leave out one of them")
     if output is None:
         if audio_format or rate:
             raise InputError("--format and --rate are of a file: name one with -o")
@@ -155,12 +159,15 @@ def _voice(
     from cosyserve.voices.store import DEFAULT
 
     file = Path(voice or DEFAULT)
-    if voice and file.suffix == ".safetensors" and os.path.exists(file):
-        return load_voice(file)
-    if voice and os.path.isfile(file):
+    kept = voice and file.suffix == ".safetensors" and os.path.exists(file)
+    if voice and not kept and os.path.isfile(file):
         return tts.voice(file, text)
-    if len(file.parts) > 1 or file.suffix:
+    if not kept and (len(file.parts) > 1 or file.suffix):
         raise InputError(f"{voice}: no such file, or none that may be read")
+    if text:
+        raise InputError("--voice-text are the words of a recording: give its file with --voice")
+    if kept:
+        return load_voice(file)
     chosen = Settings.read(default_voice=default_voice).default_voice
     shipped = describe(tts.model).voices
     return VoiceLibrary(stored_voices(store), lambda: shipped, chosen).get(voice or DEFAULT)

@@ -32,9 +32,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def cosyserve(
     home: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> Command:
-    def run(*words: str, status: int = 0, stdin: str = "") -> Run:
+    def run(*words: str, status: int = 0, stdin: str | None = "") -> Run:
         monkeypatch.setattr(sys, "argv", ["cosyserve", *words])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        monkeypatch.setattr(sys, "stdin", None if stdin is None else io.StringIO(stdin))
         with pytest.raises(SystemExit) as ended:
             main()
         stdout, stderr = capfdbinary.readouterr()

@@ -34,6 +34,16 @@ def test_standard_input_to_standard_output(home: Path, cosyserve: Command) -> No
     assert len(run.stdout) > 10_000
 
 
+def test_closed_standard_streams_are_no_crash(
+    cosyserve: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    run = cosyserve("say", "Hello there.", "-o", "-", status=2)
+    assert "standard output, which is closed: name a file" in run.stderr
+    run = cosyserve("say", "-", "-o", "out.wav", status=2, stdin=None)
+    assert "nothing to say" in run.stderr
+
+
 def test_say_writes_into_a_pipe(home: Path, cosyserve: Command) -> None:
     pipe = home / "pipe.wav"
     os.mkfifo(pipe)

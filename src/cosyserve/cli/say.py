@@ -117,7 +117,9 @@ def say(
     else:
         kind, destination = _format(output, audio_format), _sink(output)
         where = "to standard output" if output == "-" else f"to {output}"
-    words = sys.stdin.read() if text == "-" and source is None else text
+    words = text
+    if text == "-" and source is None:
+        words = sys.stdin.read() if sys.stdin else ""  # None: whoever started us has closed it
     tts = load_tts(model, device, dtype, lm)
     normalize = normalize if normalise is None else normalise
     options: dict[str, Any] = {"speed": speed, "seed": seed, "normalize": normalize}
@@ -199,6 +201,8 @@ def _format(output: str, audio_format: AudioFormat | None) -> AudioFormat:
 def _sink(output: str) -> Iterator[BinaryIO]:
     """Standard output, a pipe or a device, or a file that appears only when it is whole."""
     if output == "-":
+        if not sys.stdout:
+            raise InputError("-o - is standard output, which is closed: name a file")
         yield sys.stdout.buffer
         return
     try:

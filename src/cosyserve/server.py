@@ -62,6 +62,8 @@ def serve(
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     doors = Doors.of(settings)
     doors.import_rooms()
+    if not all(map(str.strip, keys)):
+        raise InputError("--api-key is empty: give a key, or leave it out")
     transport = Transport.of(settings)
     key_file = KeyFile(settings.api_keys_file) if settings.api_keys_file else None
     ring = KeyRing(keys or settings.keys, key_file)

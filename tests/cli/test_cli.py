@@ -155,6 +155,7 @@ def test_normalization_is_switched_off_in_both_spellings(cosyserve: Command) -> 
         (["bench", "load", "--manifest", "nowhere", *INTO], "the manifest nowhere can't be read"),
         (["say", "Hi.", "--dtype", "int4"], "--dtype"),
         (["serve", "--lm-device", "cpu"], "together"),
+        (["serve", "--api-key", "a key", "--api-key", " "], "--api-key is empty: give a key"),
         (["serve", *APART, "--device", "cpu"], "and no --device"),
         (["serve", "--profile", "speed"], "--profile"),
         (["serve", "--port", "70000"], "--port: Input should be less than or equal to 65535"),

@@ -63,12 +63,14 @@ def test_the_page_names_the_option_of_the_setting(name: str) -> None:
     [
         ("PORT", "http"),
         ("SLOTS", "-1"),
+        ("SLOTS", "999999999"),
         ("THREADS", "99999999"),
         ("PROFILE", "speed"),
         ("DTYPE", "int4"),
         ("DEVICE", "meta"),
         ("TOKEN2WAV_DEVICE", "cuda:0, mps"),
         ("MAX_REQUEST_SECONDS", "-1"),
+        ("MAX_REQUEST_SECONDS", "inf"),
     ],
 )
 def test_nonsense_names_its_variable_or_its_option(

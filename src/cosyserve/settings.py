@@ -53,7 +53,7 @@ class Settings(BaseSettings):
     """What the environment and the command line say."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, extra="ignore", use_attribute_docstrings=True
+        env_prefix=PREFIX, extra="ignore", use_attribute_docstrings=True, allow_inf_nan=False
     )
 
     model: str = "nano"
@@ -196,7 +196,7 @@ class Settings(BaseSettings):
     profile: ProfileName = ProfileName.LATENCY
     """What a GPU is tuned for: `latency` (few listeners who hear soon) or `throughput` (as many as
     it can serve)."""
-    slots: int = Field(default=0, ge=0)
+    slots: int = Field(default=0, ge=0, le=4096)
     """The number of requests that a worker computes at once; 0 means 8 on a CPU, and on a GPU what
     the profile has, or half of it and so on until they fit."""
     gpu_memory: Annotated[str, AfterValidator(gpu_budget)] = ""

@@ -45,6 +45,11 @@ def test_a_closed_loop_keeps_its_number_busy(tasks: int, count: int) -> None:
     assert crowd.most_inside == min(tasks, count)
 
 
+def test_a_loop_has_no_more_tasks_than_items() -> None:
+    crowd = Crowd(0.0)
+    assert len(asyncio.run(ClosedLoop(10**12).run(items(2), crowd.send))) == 2
+
+
 def test_a_task_sends_its_items_one_after_another() -> None:
     crowd = Crowd(0.0)
     asyncio.run(ClosedLoop(1).run(items(5), crowd.send))
@@ -80,3 +85,5 @@ def test_impossible_loads_are_refused() -> None:
         ClosedLoop(0)
     with pytest.raises(InputError, match="rate must be more than 0"):
         OpenLoop(0.0)
+    with pytest.raises(InputError, match="seed of arrivals must be at least 0, got -1"):
+        OpenLoop(1.0, seed=-1)

@@ -18,7 +18,7 @@ import pytest
 
 from cosyserve.audio import AudioFormat, decode, encode
 from cosyserve.bench.client import Endpoint, NoServerError
-from cosyserve.bench.items import Manifest, Sentences, Source
+from cosyserve.bench.items import Manifest, Sentences, Single, Source
 from cosyserve.bench.load import ClosedLoop, Load, OpenLoop, poisson_times
 from cosyserve.bench.report.report import BenchOptions, Report
 from cosyserve.bench.run import run_bench
@@ -206,6 +206,12 @@ def test_impossible_options_are_refused(tmp_path: Path) -> None:
         )
     with pytest.raises(InputError, match="timeout must be more than 0"):
         Endpoint(timeout=0)
+    with pytest.raises(InputError, match="is not a URL: a port is at most 65535"):
+        Endpoint("http://localhost:99999")
+    with pytest.raises(InputError, match="--api-key holds characters"):
+        Endpoint(api_key="é")
+    with pytest.raises(InputError, match="--reference-text are the words of --reference-audio"):
+        Single("Hi.", recording_text="Words.")
     with pytest.raises(InputError, match="requests must be at least 1, got 0"):
         BenchOptions(Endpoint(), ClosedLoop(1), Sentences(), requests=0)
     (tmp_path / "empty.txt").touch()

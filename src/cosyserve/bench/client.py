@@ -26,6 +26,7 @@ SPEECH_PATH = "/v1/audio/speech"
 PROBE_PATH = "/v1/models"
 PROBE_SECONDS = 5.0
 KEEP_ALIVE_SECONDS = 2.0  # less than servers': a request must not meet a connection being closed
+MAX_PORT = 65535
 BYTES_PER_SECOND = 2 * SAMPLE_RATE
 DETAIL_CHARACTERS = 300
 
@@ -47,6 +48,13 @@ class Endpoint:
     def __post_init__(self) -> None:
         if not self.timeout > 0:
             raise InputError(f"the timeout must be more than 0 s, got {self.timeout:g}")
+        try:
+            if (httpx.URL(self.url).port or 0) > MAX_PORT:
+                raise httpx.InvalidURL(f"a port is at most {MAX_PORT}")
+        except httpx.InvalidURL as error:
+            raise InputError(f"{self.url!r:.200} is not a URL: {error}") from error
+        if not (self.api_key.isascii() and self.api_key.isprintable()):
+            raise InputError("--api-key holds characters that no header may have")
 
     @property
     def root(self) -> str:
@@ -73,8 +81,6 @@ class SpeechClient:
         try:
             async with self._connection() as http:
                 await http.get(PROBE_PATH, timeout=PROBE_SECONDS)
-        except httpx.InvalidURL as error:
-            raise InputError(f"{self._endpoint.url!r} is not a URL: {error}") from error
         except httpx.TransportError as error:
             raise NoServerError(
                 f"no server answers at {self._endpoint.root} ({_reason(error)}): "

@@ -86,6 +86,10 @@ class Single:
     recording: Path | None = None
     recording_text: str = ""
 
+    def __post_init__(self) -> None:
+        if self.recording_text and self.recording is None:
+            raise InputError("--reference-text are the words of --reference-audio: give both")
+
     def items(self, limit: int | None) -> list[Item]:
         if self.recording is None:
             return [Item("test", self.text)]

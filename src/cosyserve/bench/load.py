@@ -29,7 +29,7 @@ class ClosedLoop:
         async def one_after_another(mine: Sequence[Item]) -> list[Sample]:
             return [await send(item) for item in mine]
 
-        shares = (items[n :: self.tasks] for n in range(self.tasks))
+        shares = (items[n :: self.tasks] for n in range(min(self.tasks, len(items))))
         answers = await asyncio.gather(*map(one_after_another, shares))
         return [sample for answer in answers for sample in answer]
 
@@ -44,6 +44,8 @@ class OpenLoop:
     def __post_init__(self) -> None:
         if not self.rate > 0:
             raise InputError(f"the rate must be more than 0 requests a second, got {self.rate:g}")
+        if self.seed < 0:
+            raise InputError(f"the seed of arrivals must be at least 0, got {self.seed}")
 
     async def run(self, items: Sequence[Item], send: Send) -> list[Sample]:
         async def when_due(item: Item, due: float) -> Sample:

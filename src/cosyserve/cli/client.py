@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.core import TyperCommand
 
 from cosyserve.cli.common import note
-from cosyserve.cli.options import numbers
+from cosyserve.cli.options import check_folder, numbers
 from cosyserve.errors import InputError
 
 client = typer.Typer(no_args_is_help=True, help="Ask a Triton server, once or many times.")
@@ -64,6 +64,7 @@ def client_http(
 
     if output_audio.suffix.lower() != ".wav":
         raise InputError(f"--output-audio {output_audio}: it is a WAV file, so name it .wav")
+    check_folder("--output-audio", output_audio)
     endpoint = benches.TritonEndpoint(server_url, "http", model_name, timeout=timeout)
     one = benches.Single(target_text, reference_audio, reference_text)
     sample = asyncio.run(benches.speak_once(endpoint, one, output_audio))
@@ -134,6 +135,7 @@ def client_grpc(
 
     from cosyserve import bench as benches
 
+    check_folder("--json", json, log_dir)
     source: benches.Single | benches.Manifest | benches.HubDataset
     if target_text or reference_audio is not None:
         source, name = benches.Single(target_text, reference_audio, reference_text), "test"

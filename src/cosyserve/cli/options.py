@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,8 +32,10 @@ StoreOption = Annotated[str | None, setting("voice_store", "--voice-store")]
 
 
 def check_folder(option: str, file: Path | None, made: Path | None = None) -> None:
-    """Refuses a file that can't be written in the end: its folder is not there, and is none that
-    will be `made` before."""
+    """Refuses a file that can't be written in the end: it is a folder, or its folder is not there,
+    and is none that will be `made` before."""
+    if file is not None and os.path.isdir(file):
+        raise InputError(f"{option} {file}: this is a folder, name a file")
     if file is None or (made is not None and file.parent in (made, *made.parents)):
         return
     if not os.path.isdir(file.parent):
@@ -47,11 +50,11 @@ def words(values: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def numbers(option: str, values: Sequence[str] | None) -> tuple[int, ...]:
-    """The whole numbers of such an option, which must be 1 or more."""
+    """The whole numbers of such an option, which are of GPUs, requests and the like."""
     found = words(values)
     for word in found:
-        if not word.isdecimal() or int(word) < 1:
+        if not re.fullmatch("0*[1-9][0-9]{0,3}", word):
             raise InputError(
-                f"{option} wants whole numbers from 1 on, e.g. 1,2,3; got {word!r:.40}"
+                f"{option} wants whole numbers from 1 to 9999, e.g. 1,2,3; got {word!r:.40}"
             )
     return tuple(map(int, found))

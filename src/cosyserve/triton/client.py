@@ -28,6 +28,12 @@ OPTIONS = (
 )
 
 
+def is_address(place: str) -> bool:
+    """Whether it is host:port; gRPC would take a port beyond the last one for another."""
+    host, _, port = place.rpartition(":")
+    return bool(host) and port.isdecimal() and 0 < int(port[:6]) < 65536
+
+
 class TritonClient:
     """A connection to one server."""
 

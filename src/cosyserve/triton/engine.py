@@ -30,6 +30,7 @@ from cosyserve.contracts import (
 )
 from cosyserve.engine.text_stream import opened
 from cosyserve.errors import CosyError, InputError, OverloadError, WorkerError
+from cosyserve.triton.client import is_address
 from cosyserve.triton.speech import audio_chunk, plain_inputs, request_inputs
 from cosyserve.triton.tensors import Tensors
 from cosyserve.triton.upstream import ServedModel, Upstream
@@ -62,7 +63,7 @@ class TritonEngine:
         """triton://host:port,host:port,… and, after a slash, the model, if its name is another."""
         places, _, model = url.removeprefix(SCHEME).partition("/")
         addresses = places.split(",")
-        if not url.startswith(SCHEME) or not all(_is_address(place) for place in addresses):
+        if not url.startswith(SCHEME) or not all(is_address(place) for place in addresses):
             raise InputError(f"{url!r:.200}: write triton://HOST:8001 or triton://A:8001,B:8001")
         return cls(addresses, (model,) if model else MODELS)
 
@@ -201,8 +202,3 @@ class TritonEngine:
 
 async def _next(answers: AsyncGenerator[Tensors, None]) -> Tensors | None:
     return await anext(answers, None)
-
-
-def _is_address(place: str) -> bool:
-    host, colon, port = place.rpartition(":")
-    return bool(host and colon) and port.isdigit() and 0 < int(port) < 65536

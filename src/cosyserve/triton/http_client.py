@@ -29,6 +29,8 @@ class TritonHTTPClient:
         self.address = url if "://" in url else f"http://{url}"
         with self._as_our_errors():
             self._http = httpx.AsyncClient(base_url=self.address, trust_env=False)
+            if (self._http.base_url.port or 0) > 65535:
+                raise httpx.InvalidURL("a port is at most 65535")
 
     async def close(self) -> None:
         await self._http.aclose()

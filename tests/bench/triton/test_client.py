@@ -139,6 +139,12 @@ def test_impossible_endpoints(scripted_triton: Scripted, tmp_path: Path) -> None
         TritonEndpoint("localhost", "http", streaming=True)
     with pytest.raises(InputError, match="timeout must be more than 0"):
         TritonEndpoint("localhost", timeout=0)
+    with pytest.raises(InputError, match="is no server's address: write HOST:8001"):
+        asyncio.run(speak_once(TritonEndpoint("a:99999"), Single("Hi."), tmp_path / "a.wav"))
+    with pytest.raises(CosyError, match="a port is at most 65535"):
+        asyncio.run(
+            speak_once(TritonEndpoint("a:99999", "http"), Single("Hi."), tmp_path / "a.wav")
+        )
     for protocol in ("grpc", "http"):
         nobody = TritonEndpoint("127.0.0.1:1", protocol)  # type: ignore[arg-type]
         with pytest.raises(NoServerError, match=r"no server answers.*127\.0\.0\.1:1"):

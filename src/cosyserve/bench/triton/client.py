@@ -123,9 +123,11 @@ def _connected(endpoint: TritonEndpoint) -> TritonClient | TritonHTTPClient:
     if endpoint.protocol == "http":
         return TritonHTTPClient(endpoint.address)
     try:
-        from cosyserve.triton.client import TritonClient
+        from cosyserve.triton.client import TritonClient, is_address
     except ImportError:
         raise InputError("gRPC needs a package: pip install 'cosyserve[triton]'") from None
+    if not is_address(endpoint.address):
+        raise InputError(f"{endpoint.address!r:.200} is no server's address: write HOST:8001")
     return TritonClient(endpoint.address)
 
 

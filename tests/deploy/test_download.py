@@ -44,6 +44,11 @@ def test_a_file_that_is_not_there(url: str, tmp_path: Path) -> None:
     assert list(to.parent.iterdir()) == []
 
 
+def test_what_is_no_url(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"http://\[ can't be downloaded: Invalid IPv6 URL"):
+        download("http://[", tmp_path / "file", progress=False)
+
+
 def test_a_model_gets_a_folder_of_its_own(tmp_path: Path) -> None:
     """What a hub has in its cache, links included, is whole files here."""
     cache, to = tmp_path / "cache", tmp_path / "deployment" / "model"

@@ -38,7 +38,7 @@ def _download_file(url: str, to: Path) -> None:
             for chunk in stream(url, {}):
                 out.write(chunk)
         partial.replace(to)
-    except (UnreachableError, RefusedError) as error:
+    except (UnreachableError, RefusedError, ValueError) as error:
         raise CheckpointError(
             f"{url} can't be downloaded: {error}; get the file elsewhere and put it at {to}"
         ) from error

@@ -172,6 +172,7 @@ def test_defaults_of_an_llm_server_are_one() -> None:
     ("options", "complaint"),
     [
         ({"llm_url": "localhost:8000"}, "llm_url 'localhost:8000' is no URL"),
+        ({"llm_url": "http://localhost:99999/v1"}, "is no URL of an LLM server"),
         ({"llm_model": "lm"}, "--llm-model is for an LLM server: give --llm-url"),
         ({"llm_url": URL} | PAIR, "give --device, and no --lm-device"),
     ],

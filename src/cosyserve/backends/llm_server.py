@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from cosyserve.backends.vocabulary import COSYVOICE2, Vocabulary
 from cosyserve.choices import LLMSampling, PromptForm
@@ -27,10 +28,19 @@ class LLMServer:
     vocabulary: Vocabulary = COSYVOICE2
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
+        if not self.url.startswith(("http://", "https://")) or not _has_host(self.url):
             raise InputError(
                 f"llm_url {self.url!r:.80} is no URL of an LLM server, e.g. "
                 "http://localhost:8000/v1"
             )
         if min(self.connect_seconds, self.first_seconds, self.between_seconds) <= 0:
             raise InputError("the time limits of an LLM server must be more than 0 s")
+
+
+def _has_host(url: str) -> bool:
+    """Whether it names a host, and a port that there may be if any."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

@@ -25,6 +25,8 @@ TRTLLM = ("llm=trtllm", "model=m", "engine=e", "tokenizer=t")
         (["layout=triton", "gpus=2", "http_port=65535"], "must be 1..65535, got 65536"),
         (["keys=false"], "keys=false lets anybody who reaches 0.0.0.0"),
         (["keys=false", "address=127.0.0.1", "host=tts.example.org"], "tts.example.org"),
+        (["image="], "image='' and tag="),
+        (["tag=a b"], "tag='a b' name no images"),
         (["address=localhost"], "address must be an IP address, got 'localhost'"),
         (["llm=trtllm"], "llm=trtllm is for layout=triton"),
         (["layout=triton", "llm=trtllm", "model=m"], "llm=trtllm needs engine=FOLDER"),

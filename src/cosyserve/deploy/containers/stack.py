@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import shlex
 from collections.abc import Iterator
 from typing import Literal
@@ -18,6 +19,7 @@ from cosyserve.version import __version__
 
 Layout = Literal["server", "triton", "disaggregated"]
 Autoscaling = Literal["none", "hpa", "keda"]
+IMAGE = re.compile(r"[a-z0-9]([\w./:-]*[a-z0-9])?:\w[\w.-]{0,100}", re.ASCII)  # with its tag
 PORT, METRICS_PORT = 8080, 9090  # of the gateway, inside its container
 
 
@@ -112,6 +114,15 @@ class Stack(KeyValues):
                     raise InputError(f"llm=trtllm needs {key}=FOLDER")
         elif given := {"engine", "tokenizer"} & self.model_fields_set:
             raise InputError(f"{min(given)} is for llm=trtllm: leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _check_image(self) -> Stack:
+        if not IMAGE.fullmatch(f"{self.image}:{self.tag}"):
+            raise InputError(
+                f"image={self.image!r:.80} and tag={self.tag!r:.80} name no images: write "
+                "image=registry.example/cosyserve and tag=1.0"
+            )
         return self
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ import torch
 from cosyserve.checkpoints import published, testmodel
 from cosyserve.checkpoints.model import Model, assemble
 from cosyserve.checkpoints.parts import MODULES
-from cosyserve.choices import LM_FILE
+from cosyserve.choices import LM_FILE, known_device
 from cosyserve.errors import InputError
 from cosyserve.models.kernels import BFLOAT16, gpu
 
@@ -40,11 +40,15 @@ def load_model(
     place, token2wav = device_of(device), [device_of(name) for name in token2wav_devices]
     if any(each.type == "cpu" for each in (place, *token2wav)):
         os.environ.setdefault(*CONVOLUTIONS)
-    if str(model) == testmodel.NAME:
-        parts = testmodel.random_parts()
-        return assemble(parts if only is None else parts.only(only), place, token2wav)
     if dtype not in ("auto", "float32", "bfloat16", "float16", "int8"):
         raise InputError(f"dtype must be auto, float32, bfloat16, float16 or int8, got {dtype!r}")
+    if str(model) == testmodel.NAME:
+        if lm_file != LM_FILE:
+            raise InputError(
+                f"the model {testmodel.NAME} has no file {lm_file!r:.40}: leave it out"
+            )
+        parts = testmodel.random_parts()
+        return assemble(parts if only is None else parts.only(only), place, token2wav)
     precision = None if dtype == "auto" else getattr(torch, dtype)
     return load_folder(model_folder(model), place, precision, only, token2wav, lm_file)
 
@@ -94,9 +98,9 @@ def device_of(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise InputError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N") from error
+        device = torch.device(known_device(name))
+    except ValueError as error:
+        raise InputError(str(error)) from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(
             f"device {name} is asked for, but torch sees {torch.cuda.device_count()} CUDA devices"

@@ -292,3 +292,18 @@ def test_a_later_utterance_that_can_not_be_planned_ends_the_stream(desk: Desk) -
     assert isinstance(heard[0], AudioChunk)
     assert not any(chunk.final for chunk in heard if isinstance(chunk, AudioChunk))
     assert desk.ask(lambda scheduler: scheduler.idle)
+
+
+def test_a_system_without_another_thread(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def submit(_: Callable[[], None]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.intake.threads, "submit", submit)
+        _, heard = desk.open(request(AT_ONCE * "a", 5))
+        wait_until(lambda: bool(heard))
+    assert isinstance(heard[0], OverloadError)
+    assert desk.ask(lambda scheduler: scheduler.idle)
+    _, heard = desk.open(request(AT_ONCE * "a", 5))
+    wait_until(lambda: bool(heard))
+    assert isinstance(heard[0], AudioChunk)

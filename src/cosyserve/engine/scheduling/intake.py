@@ -30,6 +30,7 @@ from cosyserve.text.numbers import Reader
 # Texts that are planned at once: as many as may wait, so that nobody stands behind those whose odd
 # numbers wait for a grammar.
 THREADS = MAX_WAITING
+NO_THREAD_SECONDS = 1.0  # until a request may find one
 # In seconds, after which a plan leaves Python's lock to a scheduler that wants to go on: with the
 # usual ones it would lose half of its time.
 SWITCH_SECONDS = 0.0005
@@ -105,7 +106,7 @@ class Ticket:
         else:
             alone = len(scheduler.waiting) + len(scheduler.running) == 1
             if not (alone and self._is_short and self._planned_here(session)):
-                self._intake.threads.submit(self._work)
+                self._start()
 
     def _leave(self, scheduler: Scheduler) -> None:
         if self._session:
@@ -181,7 +182,17 @@ class Ticket:
             if self._working:
                 return
             self._working = True
-        self._intake.threads.submit(self._work)
+        self._start()
+
+    def _start(self) -> None:
+        """Has a thread do what is to be done; one that has ended does nothing more."""
+        try:
+            self._intake.threads.submit(self._work)
+        except RuntimeError:  # the system gives no more threads
+            session = self._session
+            assert session
+            full = OverloadError("the server can't start another thread", NO_THREAD_SECONDS)
+            self._intake.loop.submit(lambda scheduler: scheduler.fail(session, full))
 
     def _work(self) -> None:
         session = self._session

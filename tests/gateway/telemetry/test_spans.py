@@ -119,7 +119,7 @@ def test_a_request_with_its_stages(kept: Kept, caplog: pytest.LogCaptureFixture)
     assert attributes["http.response.status_code"] == 200
     assert attributes["cosyserve.characters"] == len(SECRET)
     assert root.status.status_code is StatusCode.UNSET
-    assert f'"trace_id": "{TRACE}"' in caplog.text
+    wait_until(lambda: f'"trace_id": "{TRACE}"' in caplog.text)  # it is written behind the answer
     everything = "".join(span.to_json() for span in (root, *stages.values())) + caplog.text
     assert not [word for word in SECRET.split() if f"{word} " in everything]
 

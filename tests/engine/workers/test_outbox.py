@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from cosyserve.contracts import AudioChunk
-from cosyserve.engine.workers.messages import Chunk, bodies, from_worker
+from cosyserve.engine.workers import outbox
+from cosyserve.engine.workers.messages import Alive, Chunk, bodies, from_worker
 from cosyserve.engine.workers.outbox import Outbox
 
 SAMPLES = 100_000  # 400 kB: more than a link takes at once
@@ -36,23 +37,23 @@ def read(link: socket.socket, count: int) -> list[Chunk]:
 def test_a_message_is_on_the_link_when_it_was_put() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        outbox = Outbox(theirs, never)
-        outbox.put(said(3))
+        box = Outbox(theirs, never, lambda: True)
+        box.put(said(3))
         ours.setblocking(False)
         assert len(ours.recv(1 << 16)) > 40
-        outbox.close()
+        box.close()
 
 
 def test_who_does_not_read_holds_up_nobody_and_misses_nothing() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        outbox = Outbox(theirs, never)
+        box = Outbox(theirs, never, lambda: True)
         begun = time.monotonic()
         for number in range(20):
-            outbox.put(said(number, SAMPLES if number % 3 else 10))
+            box.put(said(number, SAMPLES if number % 3 else 10))
         assert time.monotonic() - begun < 1
         heard = read(ours, 20)
-        outbox.close()
+        box.close()
     assert [one.id for one in heard] == list(range(20))
     assert all((one.chunk.samples == one.id).all() for one in heard)
 
@@ -60,9 +61,9 @@ def test_who_does_not_read_holds_up_nobody_and_misses_nothing() -> None:
 def test_frames_of_several_threads_stay_whole() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        outbox = Outbox(theirs, never)
+        box = Outbox(theirs, never, lambda: True)
         threads = [
-            threading.Thread(target=lambda id=id: [outbox.put(said(id, 30_000)) for _ in range(20)])
+            threading.Thread(target=lambda id=id: [box.put(said(id, 30_000)) for _ in range(20)])
             for id in range(4)
         ]
         for thread in threads:
@@ -70,7 +71,7 @@ def test_frames_of_several_threads_stay_whole() -> None:
         heard = read(ours, 80)
         for thread in threads:
             thread.join()
-        outbox.close()
+        box.close()
     assert sorted(one.id for one in heard) == sorted(20 * [0, 1, 2, 3])
     assert all((one.chunk.samples == one.id).all() for one in heard)
 
@@ -78,13 +79,13 @@ def test_frames_of_several_threads_stay_whole() -> None:
 def test_last_words_are_heard() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        outbox = Outbox(theirs, never)
+        box = Outbox(theirs, never, lambda: True)
         for number in range(4):
-            outbox.put(said(number, SAMPLES))
+            box.put(said(number, SAMPLES))
         reader = threading.Thread(target=lambda: heard.extend(read(ours, 4)))
         heard: list[Chunk] = []
         reader.start()
-        outbox.close()
+        box.close()
         reader.join(5)
     assert [one.id for one in heard] == [0, 1, 2, 3]
 
@@ -94,7 +95,28 @@ def test_a_far_end_that_has_gone_is_told(samples: int) -> None:
     ours, theirs = socket.socketpair()
     gone = threading.Event()
     with theirs:
-        outbox = Outbox(theirs, gone.set)
+        box = Outbox(theirs, gone.set, lambda: True)
         ours.close()
-        outbox.put(said(1, samples))
+        box.put(said(1, samples))
         assert gone.wait(5)
+
+
+def test_signs_of_life_are_given_only_while_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "ALIVE_SECONDS", 0.01)
+    ours, theirs = socket.socketpair()
+    lives, asked = threading.Event(), threading.Semaphore(0)
+
+    def alive() -> bool:
+        asked.release()
+        return lives.is_set()
+
+    with ours, theirs, ours.makefile("rb") as stream:
+        ours.settimeout(5)
+        box = Outbox(theirs, never, alive)
+        assert all(asked.acquire(timeout=5) for _ in range(3))
+        box.put(said(7))
+        heard = map(from_worker.decode, bodies(stream))
+        assert isinstance(next(heard), Chunk)
+        lives.set()
+        assert isinstance(next(heard), Alive)
+        box.close()

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
+from contextlib import nullcontext
 
 import pytest
+import torch
 
 from cosyserve.checkpoints.model import Model
 from cosyserve.contracts import SpeechRequest
-from cosyserve.engine.workers import worker
+from cosyserve.engine.compute.lm_runner import LMRunner
+from cosyserve.engine.compute.queued_audio import QueuedAudio
+from cosyserve.engine.workers import outbox, worker
 from cosyserve.engine.workers.messages import (
     Alive,
     Chunk,
@@ -54,5 +59,47 @@ def test_who_comes_alone_hears_speech_before_anybody_counts(
                 if final:
                     assert message.stats.sessions == number + 1
                     break
+        ours.shutdown(socket.SHUT_WR)
+        thread.join(PATIENCE)
+
+
+@pytest.mark.parametrize("never_ends", [(LMRunner, "step"), (QueuedAudio, "poll")])
+@pytest.mark.parametrize("gpu", [True, False])
+def test_a_gpu_that_stops_is_no_sign_of_life(
+    never_ends: tuple[type, str], gpu: bool, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit, pause = 0.3, 0.02
+    monkeypatch.setattr(worker, "GPU_SECONDS", limit)
+    monkeypatch.setattr(outbox, "ALIVE_SECONDS", pause)
+    voice = next(iter(describe(model).voices.values()))
+    stopped, again = threading.Event(), threading.Event()
+    goes_on = getattr(*never_ends)
+
+    def stop(compute: LMRunner | QueuedAudio) -> bool:
+        stopped.set()
+        if isinstance(compute, LMRunner):  # the host waits for what was drawn
+            again.wait()
+        return goes_on(compute) if again.is_set() else False
+
+    monkeypatch.setattr(*never_ends, stop)
+    ours, theirs = socket.socketpair()
+    with theirs, ours:
+        ours.settimeout(PATIENCE)
+        far = Worker(theirs, model, WorkerOptions("test", device="cpu", slots=1))
+        monkeypatch.setattr(far, "_gpus", [torch.device("cuda")] if gpu else [])
+        thread = threading.Thread(target=far.run, daemon=True)
+        thread.start()
+        request = SpeechRequest("Hello.", voice, voice.mode)
+        ours.sendall(frame(Open.of(0, request, voice_bytes(voice))))
+        assert stopped.wait(PATIENCE)
+        time.sleep(limit + 2 * pause)
+        while len(ours.recv(1 << 16)) == 1 << 16:
+            pass
+        ours.settimeout(20 * pause)
+        with pytest.raises(TimeoutError) if gpu else nullcontext():
+            assert ours.recv(1)
+        again.set()
+        ours.settimeout(PATIENCE)
+        assert ours.recv(1)
         ours.shutdown(socket.SHUT_WR)
         thread.join(PATIENCE)

@@ -128,6 +128,13 @@ class Chunks(Generic[S]):
         return any(self._running.values())
 
     @property
+    def begun(self) -> float | None:
+        """When the oldest of them was; None: there are none."""
+        return min(
+            (batches[0].started for batches in self._running.values() if batches), default=None
+        )
+
+    @property
     def loaded(self) -> bool:
         """Whether the device has so much to do that a longer first chunk is worth its wait."""
         return self.clock() < self._loaded_until

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -38,6 +39,7 @@ class Loop(Generic[S]):
         """`after` is called after every step and every command."""
         self.scheduler, self._after = scheduler, after
         self._commands: SimpleQueue[Callable[[S], None] | None] = SimpleQueue()
+        self.step_began: float | None = None  # by time.monotonic; None: there is none under way
 
     def submit(self, command: Callable[[S], None]) -> None:
         """From any thread."""
@@ -69,7 +71,9 @@ class Loop(Generic[S]):
                 busy = True  # see whether it gave us something to do
                 self._after()
                 continue
+            self.step_began = time.monotonic()
             busy = self.scheduler.step()
+            self.step_began = None
             if self.scheduler.idle:
                 self.scheduler.check_idle()
             self._after()

@@ -141,6 +141,11 @@ class Scheduler:
         )
 
     @property
+    def chunks_begun(self) -> float | None:
+        """When the oldest chunk that is being computed was begun."""
+        return self._chunks.begun
+
+    @property
     def idle(self) -> bool:
         return not (self.running or self.waiting or self._chunks)
 

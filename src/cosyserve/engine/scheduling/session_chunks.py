@@ -25,6 +25,11 @@ class SessionChunks:
         return any(self._devices)
 
     @property
+    def begun(self) -> float | None:
+        """When the oldest of them was; None: there are none."""
+        return min((one.begun for one in self._devices if one.begun is not None), default=None)
+
+    @property
     def seconds(self) -> float:
         """Spent computing, by all devices together."""
         return sum(chunks.seconds for chunks in self._devices)

@@ -20,9 +20,11 @@ LAST_WORDS_SECONDS = 1.0  # for what is still to be sent at the end
 class Outbox:
     """Messages leave in the order in which they were put, from any thread."""
 
-    def __init__(self, link: socket.socket, broken: Callable[[], None]) -> None:
-        """`broken` is called once the far end has gone."""
-        self._link, self._broken = link, broken
+    def __init__(
+        self, link: socket.socket, broken: Callable[[], None], alive: Callable[[], bool]
+    ) -> None:
+        """`broken` is called once the far end has gone; signs of life are given while `alive`."""
+        self._link, self._broken, self._alive = link, broken, alive
         self._turn = threading.Lock()
         self._left: SimpleQueue[memoryview | None] = SimpleQueue()  # by others; None: no more
         self._behind = 0  # of those, the ones that are not sent yet
@@ -55,7 +57,8 @@ class Outbox:
             try:
                 return self._left.get(timeout=ALIVE_SECONDS)
             except Empty:
-                self.put(Alive())
+                if self._alive():
+                    self.put(Alive())
 
     def _send_left(self) -> None:
         try:

@@ -63,6 +63,9 @@ from cosyserve.voices.memory.mirror import ReceivedVoices
 from cosyserve.voices.shipped import describe
 
 STATS_SECONDS = 0.1  # between two reports, while anything runs
+# That a GPU may take for a step of the LM, or for chunks; one that takes longer has stopped. A CPU
+# takes what it takes.
+GPU_SECONDS = 120.0
 
 
 class Worker:
@@ -88,13 +91,14 @@ class Worker:
         adapts = on_cpu and not options.threads
         self._threads = Threads(torch.get_num_threads() if adapts else 1)
         self._loop = Loop(self._scheduler, self._after)
-        self._outbox = Outbox(link, broken=self._loop.stop)
+        self._gpus = [device for device in model.devices if device.type == "cuda"]
+        self._chunks_begun: float | None = None
+        self._outbox = Outbox(link, self._loop.stop, self._alive)
         if llm and lm:
             lm.start(self._loop.wake)
             sampling = llm.sampling.per_request()
             self._info = replace(self._info, takes_pieces=False, sampling=sampling)
         self._intake = Intake(self._loop, tokenizer, NumberProcess(), self._threads.adopt)
-        self._gpus = [device for device in model.devices if device.type == "cuda"]
         self._resting, self._reported_at = True, 0.0
         self._reported = self._scheduler.stats()
         self._enrolling = ThreadPoolExecutor(1, "enroll")
@@ -163,7 +167,13 @@ class Worker:
         except Exception as error:
             self._outbox.put(Failed.of(message.id, client_error(error)))
 
+    def _alive(self) -> bool:
+        """Whether the GPUs still come to an end of what they were given. From any thread."""
+        begun = [at for at in (self._loop.step_began, self._chunks_begun) if at is not None]
+        return not (self._gpus and begun) or time.monotonic() - min(begun) < GPU_SECONDS
+
     def _after(self) -> None:
+        self._chunks_begun = self._scheduler.chunks_begun
         self._report()
         self._threads.adjust()
 

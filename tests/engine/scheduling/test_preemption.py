@@ -247,6 +247,64 @@ def test_who_goes_on_has_not_waited_for_a_slot_before() -> None:
     house.open("10")
 
 
+def test_who_has_written_too_little_takes_nobodys_slot() -> None:
+    house = House(slots=2, waiting=1)
+    many = [house.open(seed=seed) for seed in range(12)]
+    rows = [client.row for client in many]
+    for client in many[:6]:
+        client.session.push(TEXT[:1])
+    other = house.open("10")
+    house.run()
+    assert other.finished
+    assert house.scheduler.running == []
+    for client in many:
+        go_on(client, 1 if client in many[:6] else 0)
+    house.run()
+    assert [(row.drawn, row.tokens) for row in rows] == [*map(alone, range(12))]
+    house.scheduler.check_idle()
+
+
+def test_who_has_not_had_a_slot_keeps_its_place() -> None:
+    house = House()
+    early, busy, late = house.open(), house.open("30"), house.open("10")
+    house.scheduler.step()
+    go_on(early, 0)
+    ends = []
+    while house.scheduler.step():
+        ends += [one for one in (early, busy, late) if one.finished and one not in ends]
+    assert ends == [busy, early, late]
+
+
+def test_slots_that_would_be_given_up_are_not_taken() -> None:
+    house = House(slots=2, waiting=0)
+    stalled = [house.stall(), house.stall(seed=2)]
+    others = [house.open("10"), house.open("20")]
+    with pytest.raises(OverloadError):
+        house.open("10")
+    house.run()
+    assert all(other.finished for other in others)
+    assert not any(client.finished for client in stalled)
+
+
+@pytest.mark.parametrize("stalls", [False, True])
+def test_who_stalls_is_not_waited_for(stalls: bool) -> None:
+    """Else the time between two requests were the time that a slot takes, and those who come at
+    once were refused."""
+    house = House(slots=2)
+    if stalls:
+        house.stall()
+        house.open("5"), house.open("5")
+        house.run()
+        assert len(house.scheduler.waiting) == 1
+    for _ in range(6):
+        house.clock.pass_by(20.0)
+        house.open("5")
+        house.run()
+    together = [house.open("5") for _ in range(6)]
+    house.run()
+    assert all(client.finished for client in together)
+
+
 def test_what_was_drawn_is_spoken_before_it_gives_way() -> None:
     token2wav = SlowToken2Wav()
     house = House(slots=2, token2wav=token2wav)

@@ -37,7 +37,7 @@ def read(link: socket.socket, count: int) -> list[Chunk]:
 def test_a_message_is_on_the_link_when_it_was_put() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        box = Outbox(theirs, never, lambda: True)
+        box = Outbox(theirs, never, Alive)
         box.put(said(3))
         ours.setblocking(False)
         assert len(ours.recv(1 << 16)) > 40
@@ -47,7 +47,7 @@ def test_a_message_is_on_the_link_when_it_was_put() -> None:
 def test_who_does_not_read_holds_up_nobody_and_misses_nothing() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        box = Outbox(theirs, never, lambda: True)
+        box = Outbox(theirs, never, Alive)
         begun = time.monotonic()
         for number in range(20):
             box.put(said(number, SAMPLES if number % 3 else 10))
@@ -61,7 +61,7 @@ def test_who_does_not_read_holds_up_nobody_and_misses_nothing() -> None:
 def test_frames_of_several_threads_stay_whole() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        box = Outbox(theirs, never, lambda: True)
+        box = Outbox(theirs, never, Alive)
         threads = [
             threading.Thread(target=lambda id=id: [box.put(said(id, 30_000)) for _ in range(20)])
             for id in range(4)
@@ -79,7 +79,7 @@ def test_frames_of_several_threads_stay_whole() -> None:
 def test_last_words_are_heard() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        box = Outbox(theirs, never, lambda: True)
+        box = Outbox(theirs, never, Alive)
         for number in range(4):
             box.put(said(number, SAMPLES))
         reader = threading.Thread(target=lambda: heard.extend(read(ours, 4)))
@@ -95,7 +95,7 @@ def test_a_far_end_that_has_gone_is_told(samples: int) -> None:
     ours, theirs = socket.socketpair()
     gone = threading.Event()
     with theirs:
-        box = Outbox(theirs, gone.set, lambda: True)
+        box = Outbox(theirs, gone.set, Alive)
         ours.close()
         box.put(said(1, samples))
         assert gone.wait(5)
@@ -106,13 +106,13 @@ def test_signs_of_life_are_given_only_while_it_lives(monkeypatch: pytest.MonkeyP
     ours, theirs = socket.socketpair()
     lives, asked = threading.Event(), threading.Semaphore(0)
 
-    def alive() -> bool:
+    def sign_of_life() -> Alive | None:
         asked.release()
-        return lives.is_set()
+        return Alive() if lives.is_set() else None
 
     with ours, theirs, ours.makefile("rb") as stream:
         ours.settimeout(5)
-        box = Outbox(theirs, never, alive)
+        box = Outbox(theirs, never, sign_of_life)
         assert all(asked.acquire(timeout=5) for _ in range(3))
         box.put(said(7))
         heard = map(from_worker.decode, bodies(stream))

@@ -6,19 +6,22 @@ import socket
 import threading
 import time
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
 
 from cosyserve.checkpoints.model import Model
-from cosyserve.contracts import SpeechRequest
+from cosyserve.contracts import Pushed, SpeechRequest
 from cosyserve.engine.compute.lm_runner import LMRunner
 from cosyserve.engine.compute.queued_audio import QueuedAudio
+from cosyserve.engine.compute.token2wav import Token2Wav
 from cosyserve.engine.workers import outbox, worker
 from cosyserve.engine.workers.messages import (
     Alive,
     Chunk,
     Open,
+    Push,
     Ready,
     Stats,
     bodies,
@@ -63,7 +66,9 @@ def test_who_comes_alone_hears_speech_before_anybody_counts(
         thread.join(PATIENCE)
 
 
-@pytest.mark.parametrize("never_ends", [(LMRunner, "step"), (QueuedAudio, "poll")])
+@pytest.mark.parametrize(
+    "never_ends", [(Token2Wav, "begin"), (LMRunner, "step"), (QueuedAudio, "poll")]
+)
 @pytest.mark.parametrize("gpu", [True, False])
 def test_a_gpu_that_stops_is_no_sign_of_life(
     never_ends: tuple[type, str], gpu: bool, model: Model, monkeypatch: pytest.MonkeyPatch
@@ -75,11 +80,12 @@ def test_a_gpu_that_stops_is_no_sign_of_life(
     stopped, again = threading.Event(), threading.Event()
     goes_on = getattr(*never_ends)
 
-    def stop(compute: LMRunner | QueuedAudio) -> bool:
+    def stop(compute: Token2Wav | LMRunner | QueuedAudio, *args: Any, **options: Any) -> Any:
         stopped.set()
-        if isinstance(compute, LMRunner):  # the host waits for what was drawn
-            again.wait()
-        return goes_on(compute) if again.is_set() else False
+        if isinstance(compute, QueuedAudio):  # the host does not wait for it
+            return goes_on(compute) if again.is_set() else False
+        again.wait()
+        return goes_on(compute, *args, **options)
 
     monkeypatch.setattr(*never_ends, stop)
     ours, theirs = socket.socketpair()
@@ -101,5 +107,27 @@ def test_a_gpu_that_stops_is_no_sign_of_life(
         again.set()
         ours.settimeout(PATIENCE)
         assert ours.recv(1)
+        ours.shutdown(socket.SHUT_WR)
+        thread.join(PATIENCE)
+
+
+def test_counts_are_told_though_everybody_waits_for_a_text(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "STATS_SECONDS", 3600.0)
+    monkeypatch.setattr(outbox, "ALIVE_SECONDS", 0.05)
+    voice = next(iter(describe(model).voices.values()))
+    ours, theirs = socket.socketpair()
+    with theirs, ours, ours.makefile("rb") as stream:
+        ours.settimeout(PATIENCE)
+        far = Worker(theirs, model, WorkerOptions("test", device="cpu", slots=1))
+        thread = threading.Thread(target=far.run, daemon=True)
+        thread.start()
+        request = SpeechRequest(Pushed(), voice, voice.mode, stream=True)
+        ours.sendall(frame(Open.of(0, request, voice_bytes(voice))))
+        ours.sendall(frame(Push(0, "Hello")))
+        heard = map(from_worker.decode, bodies(stream))
+        told = (message.stats for message in heard if isinstance(message, Stats))
+        assert any(stats.running + stats.waiting == 1 for stats in told)
         ours.shutdown(socket.SHUT_WR)
         thread.join(PATIENCE)

@@ -39,7 +39,8 @@ class Loop(Generic[S]):
         """`after` is called after every step and every command."""
         self.scheduler, self._after = scheduler, after
         self._commands: SimpleQueue[Callable[[S], None] | None] = SimpleQueue()
-        self.step_began: float | None = None  # by time.monotonic; None: there is none under way
+        # Of the step or the command under way, by time.monotonic; None: there is none.
+        self.turn_began: float | None = None
 
     def submit(self, command: Callable[[S], None]) -> None:
         """From any thread."""
@@ -63,17 +64,19 @@ class Loop(Generic[S]):
             else:
                 if command is None:
                     return
+                self.turn_began = time.monotonic()
                 try:
                     command(self.scheduler)
                 except Exception:
                     log.exception("a command failed")
                 del command  # it may hold a session, and the next one may be long in coming
+                self.turn_began = None
                 busy = True  # see whether it gave us something to do
                 self._after()
                 continue
-            self.step_began = time.monotonic()
+            self.turn_began = time.monotonic()
             busy = self.scheduler.step()
-            self.step_began = None
+            self.turn_began = None
             if self.scheduler.idle:
                 self.scheduler.check_idle()
             self._after()

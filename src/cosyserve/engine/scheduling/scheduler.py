@@ -78,12 +78,13 @@ class Scheduler:
 
     def enter(self, request: SpeechRequest, sink: AudioSink) -> Session:
         """A new session with a place in the queue; it can't run before `begin`."""
-        inside = sum(s.stalled_since is None for s in self.waiting) + len(self.running)
+        now = self.clock()
+        holding = len(self.running) - len(preemptable(self.running, now))
         queued = (session.passed.queued for session in self._queued())
-        self._admission.check(inside, self.clock(), min(queued, default=None))
+        self._admission.check(holding + self._in_line(), now, min(queued, default=None))
         device = self._chunks.least_loaded([*self.running, *self.waiting])
         session = Session(request, sink, device)
-        session.passed.entered = self.clock()
+        session.passed.entered = now
         self.waiting.append(session)
         self._opened += 1
         return session
@@ -98,7 +99,8 @@ class Scheduler:
         answer is the session's `follow`."""
         if not session.done:
             session.utterances, session.more = utterances, more
-            session.passed.planned = session.passed.queued = self.clock()
+            session.passed.planned = session.passed.queued = now = self.clock()
+            session.look_for_text(now)
             session.text_tokens = sum(utterance.text_tokens for utterance in utterances)
 
     def cancel(self, session: Session) -> None:
@@ -158,12 +160,17 @@ class Scheduler:
         """Those that wait for a slot, and for nothing else."""
         return [s for s in self.waiting if s.utterances and s.stalled_since is None]
 
+    def _in_line(self) -> int:
+        """How many wait for a slot, or are planned before they do."""
+        return sum(session.stalled_since is None for session in self.waiting)
+
     def _admit(self) -> None:
         now = self.clock()
         for session in [s for s in self.waiting if s.stalled_since is not None and not s.stalled]:
             session.stalled_since, session.passed.queued = None, now
-            self.waiting.remove(session)
-            self.waiting.append(session)  # its turn is after those that wait already
+            if session.passed.admitted:  # its turn is after those that wait already
+                self.waiting.remove(session)
+                self.waiting.append(session)
         queued = self._queued()
         lacking = max(0, len(self.running) + len(queued) - self.slots)
         for session in preemptable(self.running, now)[:lacking]:
@@ -267,7 +274,7 @@ class Scheduler:
             session.utterances.pop(0)
         if not session.utterances:
             self.running.remove(session)
-            self._admission.ended(self.clock(), len(self.waiting))
+            self._admission.ended(self.clock(), self._in_line())
 
     def _retry(self, session: Session, error: UnusableTakeError) -> None:
         """One more attempt with another seed, if nothing of the utterance was sent yet."""

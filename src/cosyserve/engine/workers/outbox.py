@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from cosyserve.engine.workers.messages import Alive, FromWorker, frame
+from cosyserve.engine.workers.messages import FromWorker, frame
 
 ALIVE_SECONDS = 2.0  # between two signs of life: a gateway gives up a worker that is silent
 LAST_WORDS_SECONDS = 1.0  # for what is still to be sent at the end
@@ -21,10 +21,14 @@ class Outbox:
     """Messages leave in the order in which they were put, from any thread."""
 
     def __init__(
-        self, link: socket.socket, broken: Callable[[], None], alive: Callable[[], bool]
+        self,
+        link: socket.socket,
+        broken: Callable[[], None],
+        sign_of_life: Callable[[], FromWorker | None],
     ) -> None:
-        """`broken` is called once the far end has gone; signs of life are given while `alive`."""
-        self._link, self._broken, self._alive = link, broken, alive
+        """`broken` is called once the far end has gone, `sign_of_life` now and then: what to say,
+        if anything."""
+        self._link, self._broken, self._sign_of_life = link, broken, sign_of_life
         self._turn = threading.Lock()
         self._left: SimpleQueue[memoryview | None] = SimpleQueue()  # by others; None: no more
         self._behind = 0  # of those, the ones that are not sent yet
@@ -57,8 +61,8 @@ class Outbox:
             try:
                 return self._left.get(timeout=ALIVE_SECONDS)
             except Empty:
-                if self._alive():
-                    self.put(Alive())
+                if sign := self._sign_of_life():
+                    self.put(sign)
 
     def _send_left(self) -> None:
         try:

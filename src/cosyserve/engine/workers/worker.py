@@ -36,12 +36,14 @@ from cosyserve.engine.scheduling.start import start_scheduler
 from cosyserve.engine.split.backend_lm import BackendLM
 from cosyserve.engine.split.lm_backends import open_llm_server
 from cosyserve.engine.workers.messages import (
+    Alive,
     Chunk,
     Embedded,
     EmbedRequest,
     End,
     Failed,
     Forget,
+    FromWorker,
     NotStarted,
     Open,
     Push,
@@ -63,8 +65,8 @@ from cosyserve.voices.memory.mirror import ReceivedVoices
 from cosyserve.voices.shipped import describe
 
 STATS_SECONDS = 0.1  # between two reports, while anything runs
-# That a GPU may take for a step of the LM, or for chunks; one that takes longer has stopped. A CPU
-# takes what it takes.
+# That a GPU may take for a step or a command of the scheduler, or for chunks; one that takes longer
+# has stopped. A CPU takes what it takes.
 GPU_SECONDS = 120.0
 
 
@@ -93,14 +95,14 @@ class Worker:
         self._loop = Loop(self._scheduler, self._after)
         self._gpus = [device for device in model.devices if device.type == "cuda"]
         self._chunks_begun: float | None = None
-        self._outbox = Outbox(link, self._loop.stop, self._alive)
+        self._resting, self._reported_at = True, 0.0
+        self._reported = self._scheduler.stats()
+        self._outbox = Outbox(link, self._loop.stop, self._sign_of_life)
         if llm and lm:
             lm.start(self._loop.wake)
             sampling = llm.sampling.per_request()
             self._info = replace(self._info, takes_pieces=False, sampling=sampling)
         self._intake = Intake(self._loop, tokenizer, NumberProcess(), self._threads.adopt)
-        self._resting, self._reported_at = True, 0.0
-        self._reported = self._scheduler.stats()
         self._enrolling = ThreadPoolExecutor(1, "enroll")
         self._enrolments: dict[int, Future[None]] = {}  # that wait or run
 
@@ -167,10 +169,13 @@ class Worker:
         except Exception as error:
             self._outbox.put(Failed.of(message.id, client_error(error)))
 
-    def _alive(self) -> bool:
-        """Whether the GPUs still come to an end of what they were given. From any thread."""
-        begun = [at for at in (self._loop.step_began, self._chunks_begun) if at is not None]
-        return not (self._gpus and begun) or time.monotonic() - min(begun) < GPU_SECONDS
+    def _sign_of_life(self) -> FromWorker | None:
+        """Nothing, if a GPU does not come to an end of what it was given; counts, if they changed
+        shortly before everybody had to wait for a text. From another thread."""
+        begun = [at for at in (self._loop.turn_began, self._chunks_begun) if at is not None]
+        if self._gpus and begun and time.monotonic() - min(begun) > GPU_SECONDS:
+            return None
+        return Stats(self._stats()) if self._scheduler.stats() != self._reported else Alive()
 
     def _after(self) -> None:
         self._chunks_begun = self._scheduler.chunks_begun

@@ -14,7 +14,7 @@ INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-p
 # Tests start many processes, each of which would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: venv serve triton quick test test-clients test-ray kernels recipes lint bench clean
+.PHONY: venv serve triton quick test test-clients test-ray kernels recipes lint pins bench clean
 
 venv: $(ALL)
 
@@ -74,6 +74,18 @@ lint: $(ALL)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Whether what is pinned goes together elsewhere: of some packages, other machines get other builds, which want other versions.
+PLATFORMS := x86_64-manylinux_2_35 aarch64-manylinux_2_35 aarch64-apple-darwin
+EXTRAS := server triton bench dev
+
+pins: $(ALL)
+	@for platform in $(PLATFORMS); do for python in 3.11 3.12; do \
+		MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip compile --quiet --no-config pyproject.toml $(EXTRAS:%=--extra %) \
+			--constraints constraints.txt --python-platform $$platform --python-version $$python --output-file /dev/null || \
+			case $$? in 2) echo "not looked at: the package index can't be reached"; exit 0;; \
+				*) echo "constraints.txt can't be installed on $$platform with Python $$python"; exit 1;; esac; \
+	done; done
 
 bench: $(ALL)
 	$(BIN)/python -m benchmarks.models

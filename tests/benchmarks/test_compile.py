@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("triton", reason="pip install triton (torch for CUDA brings it along)")
+from cosyserve.models import kernels
+
+triton = pytest.importorskip("triton", reason="pip install triton")
 
 ROOT = Path(__file__).parents[2]
 KERNELS = {
@@ -26,6 +28,7 @@ KERNELS = {
     "row._attend",
 }
 GLUON = {"block._between"}  # Hopper's alone
+FEW_BYTES = 8  # that ptxas may put elsewhere though registers are left
 LOCAL_ARRAYS = {"excitation._excite"}  # of the library's sine: a stack, though nothing spills
 
 
@@ -42,11 +45,13 @@ def compiled(cache: Path, *options: str) -> list[list[str]]:
 def test_an_l4_runs_every_kernel_of_every_model(tmp_path: Path) -> None:
     lines = compiled(tmp_path, "--target", "89")
     assert {words[1] for words in lines} == KERNELS
-    assert {words[1] for words in lines if words[2] == "spills,"} <= LOCAL_ARRAYS
+    spilling = [words for words in lines if words[2] == "spills,"]
+    assert {words[1] for words in spilling if int(words[3]) > FEW_BYTES} <= LOCAL_ARRAYS
 
 
 def test_hopper_runs_those_of_cosyvoice2(tmp_path: Path) -> None:
+    known = triton.__version__.startswith(kernels.GLUON)
     options = "--target", "90", "--family", "cosyvoice2", "--part", "lm", "flow"
     lines = compiled(tmp_path, *options)
-    assert {words[1] for words in lines} - KERNELS == GLUON
+    assert {words[1] for words in lines} - KERNELS == (GLUON if known else set())
     assert all(words[0] == "sm_90" for words in lines)

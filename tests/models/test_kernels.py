@@ -26,6 +26,7 @@ Machine = Callable[[GPU | None, KernelChoice], None]
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     def has(gpu: GPU | None, choice: KernelChoice) -> None:
         monkeypatch.setattr(kernels, "AVAILABLE", True)
+        monkeypatch.setattr(kernels, "_triton", lambda: "3.7.1")
         monkeypatch.setattr(kernels, "gpu", lambda _: gpu)
         monkeypatch.setattr(kernels, "_chosen", choice)
 
@@ -36,7 +37,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     ("gpu", "choice", "budget", "early", "said"),
     [
         (H200, "auto", Budget.HOPPER, True, "Hopper's tiles: a program has 227 KiB"),
-        (B200, "auto", Budget.HOPPER, True, "Hopper's tiles: a program has 227 KiB"),
+        (
+            B200,
+            "auto",
+            Budget.HOPPER,
+            True,
+            "without those in Gluon, which need compute",
+        ),
         (H200, "small", Budget.SMALL, False, "small tiles, as asked for: a program has 227 KiB"),
         (A100, "auto", Budget.SMALL, False, "163 KiB of shared memory, Hopper's need 227"),
         (L4, "auto", Budget.SMALL, False, "99 KiB of shared memory, Hopper's need 227"),
@@ -80,6 +87,7 @@ def test_the_log_says_which_kernels_and_why(
 ) -> None:
     gpus = {1: T4, 0: L4}
     monkeypatch.setattr(kernels, "AVAILABLE", True)
+    monkeypatch.setattr(kernels, "_triton", lambda: "")
     monkeypatch.setattr(kernels, "_chosen", "off")
     monkeypatch.setattr(kernels, "gpu", lambda device: gpus[device.index])
     devices = {torch.device("cpu"), *(torch.device("cuda", index) for index in gpus)}
@@ -88,6 +96,19 @@ def test_the_log_says_which_kernels_and_why(
     ada, turing = caplog.messages
     assert ada.startswith("cuda:0: kernels with small tiles: ")
     assert turing.startswith("cuda:1: no kernels, but the plain networks in CUDA graphs: ")
+
+
+@pytest.mark.parametrize(
+    ("version", "there"), [("3.6.0", True), ("3.7.1", True), ("3.5.1", False), ("3.70.0", False)]
+)
+def test_kernels_in_gluon_are_for_versions_that_are_known(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, version: str, there: bool
+) -> None:
+    machine(H200, "auto")
+    monkeypatch.setattr(kernels, "_triton", lambda: version)
+    assert kernels.gluon(DEVICE) is there
+    told = "without those in Gluon, which need compute capability 9.0 and Triton 3.6 or 3.7"
+    assert (told in kernels.kernels_of(DEVICE)) is not there
 
 
 def test_kernels_need_a_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 AVAILABLE = find_spec("triton") is not None
 BFLOAT16 = 8, 0  # the first compute capability that multiplies it
 WARPGROUPS = 9, 0  # the only one whose groups of warps multiply what lies in shared memory
-GLUON = "3.6."  # Triton's version whose Gluon is used: it changes with each
+GLUON = ("3.6.", "3.7.")  # Triton's versions whose Gluon is used: it changes with each
 
 
 class Budget(IntEnum):
@@ -84,9 +84,7 @@ def gluon(device: torch.device) -> bool:
     found = gpu(device)
     if found is None or found.capability != WARPGROUPS or budget(device) is not Budget.HOPPER:
         return False
-    import triton
-
-    return bool(triton.__version__.startswith(GLUON))
+    return _triton().startswith(GLUON)
 
 
 def kernels_of(device: torch.device) -> str:
@@ -97,7 +95,9 @@ def kernels_of(device: torch.device) -> str:
     assert found
     has = f"a program has {found.shared >> 10} KiB of shared memory"
     if budget(device) is Budget.HOPPER:
-        return f"kernels with Hopper's tiles: {has}"
+        known = " or ".join(version.removesuffix(".") for version in GLUON)
+        needs = f"; without those in Gluon, which need compute capability 9.0 and Triton {known}"
+        return f"kernels with Hopper's tiles: {has}{'' if gluon(device) else needs}"
     if _chosen == "small":
         return f"kernels with small tiles, as asked for: {has}"
     return f"kernels with small tiles: {has}, Hopper's need {Budget.HOPPER >> 10}"
@@ -119,6 +119,15 @@ def _lacking(device: torch.device) -> str:
         needed = Budget.SMALL >> 10
         return f"a program has {found.shared >> 10} KiB of shared memory, they need {needed}"
     return ""
+
+
+def _triton() -> str:
+    """The version of Triton; "": there is none."""
+    if not AVAILABLE:
+        return ""
+    import triton
+
+    return str(triton.__version__)
 
 
 @cache

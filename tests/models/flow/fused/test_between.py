@@ -3,6 +3,8 @@ together, and, on a Hopper GPU, in one launch."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -65,6 +67,7 @@ def test_a_chain_computes_what_the_plain_module_does(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(fused_unet, "gluon", lambda _: True)
     monkeypatch.setattr(fused_unet, "CHAIN_ROWS", 0)
     monkeypatch.setattr(weights, "fits", lambda *_: True)
+    monkeypatch.setattr(weights, "tiles", lambda x, *_: SimpleNamespace(base=x))  # of any type
     calls: list[tuple[bool, bool]] = []
 
     def between(attended: Tensor | None, x: Tensor, *blocks: Between | None) -> Tensor | None:

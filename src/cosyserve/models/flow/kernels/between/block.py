@@ -21,6 +21,7 @@ from cosyserve.models.flow.kernels.between.layouts import (
     REGISTERS,
     ROWS,
     SLOTS,
+    barrier,
 )
 from cosyserve.models.flow.kernels.between.ring import bring_all
 from cosyserve.models.flow.kernels.between.rows import multiply
@@ -63,7 +64,7 @@ def _between(
         if not ends:
             qkv_biases.index(part).store(gl.load(qkv_bias + part * 512 + line))
     fence_async_shared()
-    gl.thread_barrier()
+    barrier()
     weights = (out_weight, widen_weight, narrow_weight, qkv_weight)
     tensors, shared = (x, qkv, rows, eps), (ring, all_biases, qkv_biases, landed, freed)
     gl.warp_specialize(

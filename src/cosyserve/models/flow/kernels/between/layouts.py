@@ -48,6 +48,8 @@ IN_64_64, IN_64_128, IN_64_256, IN_128_128, IN_256_64 = (
 )
 IN_LINE = gl.constexpr(gl.SwizzledSharedLayout(1, 1, 1, [0]))
 
+barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # its name in Triton 3.6
+
 
 def order(columns: int) -> Tensor:
     """Which of memory's columns each of the matrix units' is."""

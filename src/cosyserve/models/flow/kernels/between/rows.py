@@ -29,6 +29,7 @@ from cosyserve.models.flow.kernels.between.layouts import (
     ROWS,
     SLOTS,
     WIDTH,
+    barrier,
 )
 from cosyserve.models.flow.kernels.between.ring import free, take
 
@@ -140,7 +141,7 @@ def multiply(tensors, own, shared, group: gl.constexpr, begins: gl.constexpr, en
         halves.index(0).store(y_lo)
         halves.index(1).store(y_hi)
         fence_async_shared()
-        gl.thread_barrier()
+        barrier()
         lo += _bias(by_128.index(10), RESULT)
         hi += _bias(by_128.index(11), RESULT)
         hidden = warpgroup_mma_wait(0, [_widened(halves, OUT_TILES, wide, landed)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -70,6 +71,40 @@ def test_a_head_just_below_the_limit_is_read(server: Running) -> None:
     headers = {"X-A": "b" * (HEAD_BYTES - 1000)}
     for _ in range(3):  # of one connection
         assert server.http.get("/health", headers=headers).status_code == 200
+
+
+OFFER = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAA\r\n"
+JSON = "Content-Type: application/json\r\n"
+LENGTH = f"{POST}{OFFER}{JSON}Content-Length: {len(BODY)}\r\n\r\n".encode() + BODY
+CHUNKS = f"{POST}{JSON}{OFFER}Transfer-Encoding: chunked\r\n\r\n".encode() + FRAMED + b"0\r\n\r\n"
+GET = f"GET /health HTTP/1.1\r\nHost: x\r\n{OFFER}\r\n".encode()
+LAST = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+@pytest.mark.parametrize("offer", [LENGTH, CHUNKS, GET])
+def test_an_offer_of_another_protocol_is_declined(server: Running, offer: bytes, size: int) -> None:
+    whole = offer + offer + LAST
+    with connect(server) as client:
+        for start in range(0, len(whole), size):
+            client.sendall(whole[start : start + size])
+        heard = everything(client)
+    assert re.findall(rb"HTTP/1.1 (\d+) ", heard) == 3 * [b"200"]
+    server.wait_until_idle()
+
+
+def test_a_body_behind_an_offer_is_no_request(server: Running) -> None:
+    offer = f"{POST}{OFFER}{JSON}Content-Length: {len(LAST)}\r\n\r\n".encode()
+    with connect(server) as client:
+        client.sendall(offer + LAST + LAST)
+        heard = everything(client)
+    assert re.findall(rb"HTTP/1.1 (\d+) ", heard) == [b"400", b"200"]
+
+
+def test_a_tunnel_is_refused(server: Running) -> None:
+    with connect(server) as client:
+        client.sendall(b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert everything(client).startswith(b"HTTP/1.1 40")
 
 
 def test_a_large_body_is_no_head(server: Running) -> None:

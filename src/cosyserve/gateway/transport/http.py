@@ -1,4 +1,5 @@
-"""uvicorn's HTTP protocol, with an end to how large a head may be and how long it may take.
+"""uvicorn's HTTP protocol, with an end to how large a head may be and how long it may take, and
+without what others may offer in it.
 
 Nothing else bounds a head: what asks for a key or counts requests sees it when it is whole.
 """
@@ -7,9 +8,11 @@ from __future__ import annotations
 
 from asyncio import TimerHandle, Transport
 from http import HTTPStatus
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from cosyserve.gateway.transport.offers import DecliningParser
 from cosyserve.gateway.transport.refusal import refusal
 
 HEAD_BYTES = 1 << 16  # of a head, and of what a chunked body has beside its data
@@ -24,6 +27,10 @@ TOO_LARGE = refusal(
 class BoundedHTTPProtocol(HttpToolsProtocol):
     _bytes = 0  # since the last that belong to a body, whose size is limited elsewhere
     _deadline: TimerHandle | None = None  # of a head
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.parser: DecliningParser = DecliningParser(self)  # type: ignore[assignment]
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -55,7 +62,8 @@ class BoundedHTTPProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._bytes = 0
-        super().on_message_complete()
+        if not self.parser.declines:
+            super().on_message_complete()
 
     @property
     def _answering(self) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -29,7 +30,7 @@ from cosyserve.gateway.models import Models
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.serve import configure_logging
 from cosyserve.gateway.serve import serve as serve_http
-from cosyserve.gateway.transport.listening import Transport
+from cosyserve.gateway.transport.listening import Transport, check_free
 from cosyserve.settings import Settings, option_name
 from cosyserve.voices.store import VoiceStore, open_store
 
@@ -80,6 +81,7 @@ def serve(
     _check_engine(settings, devices, triton, triton_settings)
     with (
         _address(settings, workers, triton, triton_settings) as address,
+        suppress(asyncio.CancelledError),  # by SIGTERM
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         runner.run(_run(workers, address, settings, store, ring, doors, transport, spans))
@@ -260,9 +262,15 @@ async def _run(
     spans: Spans | None,
 ) -> None:
     limits, policy = Limits.of(settings), Policy.of(settings)  # before anything takes its time
+    check_free(settings.host, settings.port)
     engine = _engine(workers, address, settings)
+    loop, starting = asyncio.get_running_loop(), asyncio.current_task()
+    assert starting
     try:
+        # A worker that loads a model would not notice that its gateway has gone.
+        loop.add_signal_handler(signal.SIGTERM, starting.cancel)
         await engine.start()
+        loop.remove_signal_handler(signal.SIGTERM)
         await serve_http(
             *(engine, store, settings.host, settings.port, limits, keys, settings.default_voice),
             policy=policy,

@@ -126,6 +126,21 @@ def test_sigterm_lets_streams_finish_and_leaves_nobody_behind(tmp_path: Path) ->
             os.kill(worker, 0)
 
 
+def test_sigterm_while_a_model_is_loaded_leaves_nobody_behind(tmp_path: Path) -> None:
+    env = os.environ | {"COSYSERVE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "cosyserve", "serve", "--model", "test", "--port", "0"]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE) as process:
+        while not (loading := workers(process.pid)):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+        assert process.stdout
+        assert process.stdout.read() == b""
+    for worker in loading:
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker, 0)
+
+
 def test_a_taken_port_is_one_sentence(server: tuple[str, int], tmp_path: Path) -> None:
     port = server[0].rpartition(":")[2]
     env = os.environ | {"COSYSERVE_HOME": str(tmp_path)}

@@ -7,7 +7,8 @@ import resource
 import socket
 import ssl
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,21 +52,38 @@ def allow_files() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+def check_free(host: str, port: int) -> None:
+    """That somebody else listens there is better known before a model is loaded."""
+    with _told(host, port, "--port"), socket.socket(_family(host)) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the listener will have it
+        trial.bind((host, port))
+
+
 def listen(host: str, port: int, seconds: float, option: str = "--port") -> socket.socket:
     """The listening socket; it drops clients that read nothing for so many seconds."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with _told(host, port, option):
+        listener = socket.create_server((host, port), family=_family(host), backlog=BACKLOG)
+    if sys.platform == "linux":  # else a closed connection waits for its deaf client for ever
+        milliseconds = int(1000 * seconds)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+    return listener
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+@contextmanager
+def _told(host: str, port: int, option: str) -> Iterator[None]:
+    """Errors say what to change."""
     try:
-        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        yield
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             option = "--host"
         raise InputError(
             f"can't listen on {host} port {port}: {error.strerror}; choose another with {option}"
         ) from error
-    if sys.platform == "linux":  # else a closed connection waits for its deaf client for ever
-        milliseconds = int(1000 * seconds)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
-    return listener
 
 
 def _file(path: str) -> str:

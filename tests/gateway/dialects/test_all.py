@@ -14,7 +14,14 @@ from cosyserve.errors import OverloadError
 from cosyserve.gateway.dialects.elevenlabs import FIRST_MESSAGE_BYTES
 from cosyserve.settings import Settings
 from tests.gateway.dialects.twin import Twin, dialed
-from tests.gateway.dialects.twins import STOPPABLE, TWINS, DashScope, Deepgram, ElevenLabs
+from tests.gateway.dialects.twins import (
+    STOPPABLE,
+    TWINS,
+    DashScope,
+    Deepgram,
+    ElevenLabs,
+    Websocket,
+)
 from tests.gateway.serving import Running, serving
 from tests.gateway.talking import close_code
 from tests.gateway.test_status import samples
@@ -64,6 +71,37 @@ def test_one_text_after_the_other(server: Running, kind: type[Twin]) -> None:
             twin.name = name
             assert twin.say(f"Text {name}.").audio == encode(server.engine.samples, AudioFormat.PCM)
     assert [t.strip() for t in server.engine.texts] == ["Text a.", "Text b.", "Text a."]
+
+
+@pytest.mark.parametrize("kind", STOPPABLE)
+def test_marks_that_are_flushed_wait_for_the_text_behind_them(
+    server: Running, kind: type[Twin]
+) -> None:
+    with dialed(server, kind) as twin:
+        twin.start()
+        for piece in ("...", "Hello", "!", " \N{GRINNING FACE}", " How are you?", "---"):
+            twin.text(piece)
+            twin.flush()
+        spoken = ["...Hello", "! \N{GRINNING FACE} How are you?"]
+        wait_until(lambda: server.engine.texts == spoken)
+        twin.end()
+        assert not twin.error(twin.hear().last)
+    server.wait_until_idle()
+    assert server.engine.texts == spoken
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TWINS if kind is not Websocket])
+@pytest.mark.parametrize("text", [" ", "!", "\N{GRINNING FACE}..."])
+def test_a_text_without_words_ends_as_a_blank_one(
+    server: Running, kind: type[Twin], text: str
+) -> None:
+    with dialed(server, kind) as twin:
+        heard = twin.say(text)
+        assert twin.is_over(heard.last)
+        assert not heard.audio
+        twin.name = "b"
+        assert not twin.error(twin.say().last)
+    assert server.engine.sessions == 1
 
 
 @pytest.mark.parametrize("kind", STOPPABLE)

@@ -67,6 +67,18 @@ def test_what_waits_is_cleared_too(server: Running) -> None:
     assert "Never said." not in server.engine.texts
 
 
+def test_marks_go_with_what_was_interrupted(server: Running) -> None:
+    with dialed(server, Deepgram) as twin:
+        twin.text("(")
+        twin.flush()
+        assert twin.hear().last["type"] == "Flushed"
+        twin.text("(")
+        twin.cancel()
+        assert twin.hear().last["type"] == "Cleared"
+        assert twin.say().audio
+    assert server.engine.texts == ["Hello."]
+
+
 def test_close_says_the_rest(server: Running) -> None:
     with dialed(server, Deepgram) as twin:
         twin.text("Hello.")

@@ -24,6 +24,9 @@ class DashScope(Twin):
     def text(self, piece: str) -> None:
         self.act("continue-task", input={"text": piece})
 
+    def flush(self) -> None:
+        self.act("continue-task", input={"flush": True})
+
     def end(self) -> None:
         self.act("finish-task")
 
@@ -94,6 +97,9 @@ class Cartesia(Twin):
 
     def text(self, piece: str) -> None:
         self.piece(piece)
+
+    def flush(self) -> None:
+        self.piece("", flush=True)
 
     def end(self) -> None:
         self.piece(" ", **{"continue": False})

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from cosyserve.audio import AudioFormat, encode
-from cosyserve.gateway.connection.streams import MAX_STREAMS
+from cosyserve.gateway.connection.streams import MAX_MARKS, MAX_STREAMS
 from cosyserve.settings import Settings
 from tests.gateway.dialects.twin import dialed
 from tests.gateway.dialects.twins import Websocket
@@ -76,7 +76,8 @@ def test_a_flush_is_spoken_and_told_before_the_end(server: Running) -> None:
     assert rest.last["request_id"].endswith(".2")
 
 
-def test_a_context_that_ends_when_all_was_spoken(server: Running) -> None:
+@pytest.mark.parametrize("nothing", [" ", "!", "\N{GRINNING FACE}"])
+def test_a_context_that_ends_when_all_was_spoken(server: Running, nothing: str) -> None:
     with dialed(server, Websocket) as twin:
         for finish in (twin.end, twin.cancel):
             twin.start()
@@ -84,11 +85,56 @@ def test_a_context_that_ends_when_all_was_spoken(server: Running) -> None:
             twin.flush()
             flushed = hear_until(twin, "flushed").last
             wait_until(lambda: not server.app.state.gate.inside)
-            twin.text(" ")  # nothing to say
+            twin.text(nothing)
             finish()
             done = twin.hear().last
             assert (done["type"], done["finish_reason"]) == ("done", "stop")
             assert done["usage"] == flushed["usage"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("pieces", "spoken"),
+    [
+        (("$", None, "5."), "$5."),
+        (("\N{GRINNING FACE}", "<", None, "b"), "\N{GRINNING FACE}<b"),
+        (("<", None, "spe", "ak>Hi.</speak>"), "<speak>Hi.</speak>"),
+        (("!", None, "<", "speak>Hi.</speak>"), "<speak>Hi.</speak>"),
+        (("!", "<speak>Hi.</speak>"), "!<speak>Hi.</speak>"),
+        (("-", None, *1000 * ("---",), None, "Hi."), MAX_MARKS * "-" + "Hi."),
+    ],
+    ids=["sign", "no SSML", "SSML", "SSML after a flush", "SSML after marks", "many"],
+)
+def test_marks_belong_to_the_text_behind_them(
+    server: Running, pieces: tuple[str | None, ...], spoken: str, first: bool
+) -> None:
+    """None: a flush."""
+    with dialed(server, Websocket) as twin:
+        twin.start()
+        for piece in pieces if first else ("One.", None, *pieces):
+            if piece is None:
+                twin.flush()
+            else:
+                twin.text(piece)
+        twin.end()
+        events = twin.hear().events
+    assert names(events) == ["started", *([] if first else ["flushed"]), "done"]
+    heard = [r.text for r in server.engine.requests if isinstance(r.text, str)]
+    assert (heard or server.engine.texts)[-1] == spoken
+    assert server.engine.sessions == (1 if first else 2)
+
+
+@pytest.mark.parametrize("marks", ["", "(", "--- "])
+def test_marks_are_characters_of_the_text(server: Running, marks: str) -> None:
+    with dialed(server, Websocket) as twin:
+        twin.start(timestamps="word")
+        for piece in ("One two. ", marks, "Three."):
+            twin.text(piece)
+            twin.flush()
+        twin.end()
+        done = twin.hear().last
+    assert done["spoken"]["words"] == 3
+    assert done["spoken"]["characters"] == len(f"One two. {marks}Three.")
 
 
 def test_messages_of_no_context(server: Running) -> None:

@@ -108,7 +108,7 @@ def test_a_start_that_cannot_be(
     assert server.engine.sessions == 1
 
 
-@pytest.mark.parametrize("pieces", [(), ("",), (" ", "\n")])
+@pytest.mark.parametrize("pieces", [(), ("",), (" ", "\n"), ("!", " ...")])
 def test_nothing_to_say(server: Running, pieces: tuple[str, ...]) -> None:
     with talking(server.url) as talk:
         talk.start()

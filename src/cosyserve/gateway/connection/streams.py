@@ -21,13 +21,17 @@ from cosyserve.gateway.errors import Refusal
 from cosyserve.gateway.limits import too_many
 from cosyserve.gateway.speech.body import SpeechFields
 from cosyserve.gateway.telemetry.record import Record
+from cosyserve.text.pronunciation.ssml import is_ssml, may_become_ssml
+from cosyserve.text.split import speakable
 
 MAX_STREAMS = 64  # of one connection; how many speak at once is limited as for all requests
+MAX_MARKS = 64  # characters that are kept of what nobody speaks, for the text behind it
 
 
 class SpeechStream:
     """A text in pieces, spoken in order. A flush ends an utterance: it is spoken without waiting
-    for more. What comes after it is the next one, and waits for its turn.
+    for more. What comes after it is the next one, and waits for its turn. Marks alone are no
+    utterance: they wait for the text behind them, flushed or not.
 
     Of an utterance that ends before its text does, the rest is passed over.
     """
@@ -46,6 +50,8 @@ class SpeechStream:
         self._utterance: ConnectionUtterance | None = None
         self._discarding = False
         self._arrived = 0  # characters of all pieces
+        self._marks = ""  # that wait for a text
+        self._flushed_marks = ""  # before those
         self.name = name
         self.fields = fields
         self.utterances = 0  # that were begun
@@ -89,12 +95,15 @@ class SpeechStream:
     def push(self, piece: str) -> None:
         if self._discarding:
             return
-        text = self._open_text
-        if text is None and piece.strip():
-            text = self._begin_text()
         self._arrived += len(piece)
-        if text is None:
-            return
+        text = self._open_text
+        if text is None or text.started is None:
+            if not speakable(piece):
+                self._hold(piece)
+                return
+            piece = self._with_marks(piece)
+            text = text or self._begin_text()
+            text.before = self._arrived - len(piece)
         try:
             self._connection.check_waiting(sum(t.characters for t in self._waiting) + len(piece))
             text.push(piece)
@@ -112,6 +121,8 @@ class SpeechStream:
         if ended := self._end_text():
             assert text
             text.flushed = True
+        self._flushed_marks = (self._flushed_marks + self._marks)[-MAX_MARKS:]
+        self._marks = ""
         return ended
 
     def end(self) -> None:
@@ -124,7 +135,7 @@ class SpeechStream:
         """Ends the utterance that is being spoken; the rest of the text is passed over."""
         assert self._utterance
         self._waiting.clear()
-        self._discarding = True
+        self._pass_over()
         self._utterance.stop(refusal)
 
     def close(self) -> None:
@@ -140,6 +151,7 @@ class SpeechStream:
         """Stops it at once; what has come is not spoken."""
         self._waiting.clear()
         self._discarding = False
+        self._marks = self._flushed_marks = ""
         if self._utterance and self._text:
             self._utterance.stop(Cancelled())
             self._text.end()
@@ -159,7 +171,7 @@ class SpeechStream:
         assert self._text
         lost = self._open_text if self.failed else self._text
         if lost and not lost.ended:
-            self._discarding = True
+            self._pass_over()
         if self.failed:
             self._waiting.clear()
         self.characters += self._text.characters
@@ -172,8 +184,27 @@ class SpeechStream:
         text = self._waiting[-1] if self._waiting else self._text
         return text if text and not text.ended else None
 
+    def _hold(self, marks: str) -> None:
+        self.keep_alive()
+        if not (self._open_text or self._marks or self._flushed_marks):
+            marks = marks.lstrip()
+        self._marks = (self._marks + marks)[-MAX_MARKS:]
+
+    def _with_marks(self, piece: str) -> str:
+        """The start of a text: SSML begins anew after a flush, all else goes on."""
+        start = self._marks + piece
+        if not (is_ssml(start) or may_become_ssml(start)):
+            start = self._flushed_marks + start
+        self._marks = self._flushed_marks = ""
+        return start
+
+    def _pass_over(self) -> None:
+        """The rest of the text, up to a flush or its end."""
+        self._discarding = True
+        self._marks = self._flushed_marks = ""
+
     def _begin_text(self) -> TextBuffer:
-        text = self._connection.new_text(self._split, self._arrived)
+        text = self._connection.new_text(self._split)
         self._waiting.append(text)
         self._advance()
         return text
@@ -241,9 +272,9 @@ class StreamsConnection(Connection):
         stream.utterance_ended()
         await self.settle(stream)
 
-    def new_text(self, split: TextSplit | None, before: int) -> TextBuffer:
+    def new_text(self, split: TextSplit | None) -> TextBuffer:
         limits = self._context.limits
-        return TextBuffer(limits.input_characters, limits.idle_seconds, split, before)
+        return TextBuffer(limits.input_characters, limits.idle_seconds, split)
 
     def check_waiting(self, characters: int) -> None:
         """Refuses more text than one that may wait to be spoken."""

@@ -10,6 +10,7 @@ from typing import Literal
 from cosyserve.gateway.errors import Refusal
 from cosyserve.text.pronunciation.ssml import is_ssml, may_become_ssml
 from cosyserve.text.sentences import Split
+from cosyserve.text.split import speakable
 
 TextSplit = Literal[Split, "none"]  # what is spoken as soon as it is there; none: all of the text
 
@@ -26,16 +27,14 @@ class TextBuffer:
         max_characters: int,
         idle_seconds: float,
         split: TextSplit | None = None,
-        before: int = 0,
     ) -> None:
-        """`split` None: as the model speaks a text that arrives; `before`: characters of the same
-        stream before it."""
+        """`split` None: as the model speaks a text that arrives."""
         self._max_characters = max_characters
         self._idle_seconds = idle_seconds
         self._waiting = ""
         self._changed = asyncio.Event()
         self.split = split
-        self.before = before
+        self.before = 0  # characters of the same stream before it
         self.characters = 0
         self.started: float | None = None  # when there was something to say
         self.ended = False
@@ -52,7 +51,7 @@ class TextBuffer:
             )
         self.characters += len(piece)
         self._waiting += piece
-        if self.started is None and piece.strip():
+        if self.started is None and speakable(piece):
             self.started = time.perf_counter()
         self._changed.set()
 
@@ -69,7 +68,7 @@ class TextBuffer:
             start += piece
             if not piece:
                 break
-        if not start.strip():
+        if self.started is None:
             raise nothing_to_say()
         if is_ssml(start) or self.split == "none":
             return start + "".join([piece async for piece in self._pieces()])

@@ -72,6 +72,13 @@ class Talk:
         return error
 
 
+def utf16_pieces(text: str, size: int) -> list[str]:
+    """The text as JavaScript's `slice` cuts it."""
+    data = text.encode("utf-16-le")
+    cut = [data[at : at + 2 * size] for at in range(0, len(data), 2 * size)]
+    return [piece.decode("utf-16-le", "surrogatepass") for piece in cut]
+
+
 @contextmanager
 def talking(url: str, **options: Any) -> Iterator[Talk]:
     address = url.replace("http", "ws", 1) + STREAM

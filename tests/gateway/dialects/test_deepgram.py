@@ -72,10 +72,10 @@ def test_marks_go_with_what_was_interrupted(server: Running) -> None:
         twin.text("(")
         twin.flush()
         assert twin.hear().last["type"] == "Flushed"
-        twin.text("(")
+        twin.text("(\ud83d")
         twin.cancel()
         assert twin.hear().last["type"] == "Cleared"
-        assert twin.say().audio
+        assert twin.say("\ude00Hello.").audio
     assert server.engine.texts == ["Hello."]
 
 

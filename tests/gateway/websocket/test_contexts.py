@@ -97,13 +97,14 @@ def test_a_context_that_ends_when_all_was_spoken(server: Running, nothing: str) 
     ("pieces", "spoken"),
     [
         (("$", None, "5."), "$5."),
+        (("\ud83d", None, "\ude00", None, " Hi."), "\N{GRINNING FACE} Hi."),
         (("\N{GRINNING FACE}", "<", None, "b"), "\N{GRINNING FACE}<b"),
         (("<", None, "spe", "ak>Hi.</speak>"), "<speak>Hi.</speak>"),
         (("!", None, "<", "speak>Hi.</speak>"), "<speak>Hi.</speak>"),
         (("!", "<speak>Hi.</speak>"), "!<speak>Hi.</speak>"),
         (("-", None, *1000 * ("---",), None, "Hi."), MAX_MARKS * "-" + "Hi."),
     ],
-    ids=["sign", "no SSML", "SSML", "SSML after a flush", "SSML after marks", "many"],
+    ids=["sign", "halves", "no SSML", "SSML", "SSML after a flush", "SSML after marks", "many"],
 )
 def test_marks_belong_to_the_text_behind_them(
     server: Running, pieces: tuple[str | None, ...], spoken: str, first: bool

@@ -15,6 +15,7 @@ from cosyserve.gateway.connection.events import (
     TimedDoneEvent,
     WordsEvent,
 )
+from cosyserve.gateway.connection.surrogates import CharacterJoiner
 from cosyserve.gateway.connection.text import TextBuffer, TextSplit
 from cosyserve.gateway.connection.utterance import Cancelled, ConnectionUtterance
 from cosyserve.gateway.errors import Refusal
@@ -49,6 +50,7 @@ class SpeechStream:
         self._waiting: deque[TextBuffer] = deque()
         self._utterance: ConnectionUtterance | None = None
         self._discarding = False
+        self._characters = CharacterJoiner()
         self._arrived = 0  # characters of all pieces
         self._marks = ""  # that wait for a text
         self._flushed_marks = ""  # before those
@@ -95,6 +97,7 @@ class SpeechStream:
     def push(self, piece: str) -> None:
         if self._discarding:
             return
+        piece = self._characters.push(piece)
         self._arrived += len(piece)
         text = self._open_text
         if text is None or text.started is None:
@@ -151,7 +154,7 @@ class SpeechStream:
         """Stops it at once; what has come is not spoken."""
         self._waiting.clear()
         self._discarding = False
-        self._marks = self._flushed_marks = ""
+        self._drop_held()
         if self._utterance and self._text:
             self._utterance.stop(Cancelled())
             self._text.end()
@@ -201,6 +204,10 @@ class SpeechStream:
     def _pass_over(self) -> None:
         """The rest of the text, up to a flush or its end."""
         self._discarding = True
+        self._drop_held()
+
+    def _drop_held(self) -> None:
+        self._characters.reset()
         self._marks = self._flushed_marks = ""
 
     def _begin_text(self) -> TextBuffer:

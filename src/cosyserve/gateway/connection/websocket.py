@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import WebSocket
-from pydantic_core import from_json
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from cosyserve.gateway.bodies import JSONBounds
+from cosyserve.gateway.connection.surrogates import read_json
 from cosyserve.gateway.errors import MAX_FAULT, ClientLeft, Refusal
 
 NORMAL, GOING_AWAY, POLICY = 1000, 1001, 1008  # why it is closed
@@ -19,8 +20,10 @@ UPGRADE: dict[int | str, dict[str, object]] = {101: {"description": "The WebSock
 class Socket:
     """Frames of a WebSocket; whatever shows that the client has left is ClientLeft."""
 
-    def __init__(self, websocket: WebSocket) -> None:
+    def __init__(self, websocket: WebSocket, text_path: Sequence[str] = ()) -> None:
+        """`text_path`: names that lead to pieces of a text, if there are any."""
         self._websocket = websocket
+        self._text_path = text_path
         self.received = 0  # characters of the last frame
 
     async def accept(self, subprotocol: str = "") -> None:
@@ -40,7 +43,7 @@ class Socket:
         self.received = len(text)
         JSONBounds().take(text)
         try:
-            value = from_json(text)
+            value = read_json(text, self._text_path)
         except ValueError as error:
             fault = f"send a JSON object in a text frame: {error!s:.{MAX_FAULT}}"
             raise Refusal(400, fault, "invalid_json") from error

@@ -80,6 +80,7 @@ def routes(context: ConnectionContext) -> APIRouter:
 class CartesiaConnection(DialectConnection):
     protocol = "CARTESIA"
     own_models = "sonic"
+    text_path = ("transcript",)
 
     _context_id: str | None = None  # in the message that is being read
 

@@ -95,6 +95,7 @@ def routes(context: ConnectionContext) -> APIRouter:
 class DashScopeConnection(DialectConnection):
     protocol = "DASHSCOPE"
     own_models = "cosyvoice-"
+    text_path = ("payload", "input", "text")
 
     _task_id = ""  # of the message that is being read
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from fastapi import APIRouter, WebSocket
@@ -25,11 +25,12 @@ Message = TypeVar("Message", bound=BaseModel)
 
 class DialectConnection(StreamsConnection):
     own_models = ""  # how the names of the service's models begin: they mean the loaded one
+    text_path: Sequence[str] = ("text",)  # to the pieces in its messages, name by name
 
     def __init__(self, websocket: WebSocket, context: ConnectionContext) -> None:
         state = websocket.scope["state"]
         super().__init__(context, state["record"], state.get("key"))
-        self._socket = Socket(websocket)
+        self._socket = Socket(websocket, self.text_path)
         self._leaving = False  # the client wants to hear the rest, and no more
 
     @abstractmethod

@@ -72,7 +72,7 @@ class WebSocketConnection(StreamsConnection):
         """`others`: types of messages with which other protocols begin."""
         state = websocket.scope["state"]
         super().__init__(context, state["record"], state.get("key"))
-        self._socket = Socket(websocket)
+        self._socket = Socket(websocket, text_path=("text",))
         self._reading = ""  # the context of the message that is being read
         self._dropping: dict[str, None] = {}  # contexts that are over, but their texts go on
         self._sizes: dict[str, int] = {}  # of the messages that started contexts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from cosyserve.contracts import Floats, Mode
-from tests.gateway.serving import Running
+from cosyserve.settings import Settings
+from tests.gateway.serving import Running, serving
 from tests.gateway.sine_engine import sine
 
 RECORDING = sine(24_000)[:16_000]
@@ -76,6 +78,15 @@ def test_without_a_recording_the_default_voice_speaks(server: Running, voice: li
     refused = infer(server, sent)
     assert refused.status_code == 400
     assert "no voice of its own" in refused.text
+
+
+def test_the_servers_lexicon_is_for_its_requests_too(tmp_path: Path) -> None:
+    file = tmp_path / "lexicon.json"
+    file.write_text('{"nginx": "engine x"}', "utf-8")
+    with serving(settings=Settings(lexicon=str(file))) as running:
+        assert infer(running, body()).status_code == 200
+        (request,) = running.engine.requests
+    assert request.lexicon == {"nginx": "engine x"}
 
 
 def changed(place: int, **fields: Any) -> dict[str, Any]:

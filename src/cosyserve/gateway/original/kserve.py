@@ -108,8 +108,9 @@ def routes(
         check_text(text, limits, "target_text")
         rates.take(record, len(text))
         voice = await speaker(engine, inputs, record)
+        speech_request = SpeechRequest(text, voice, voice.mode, lexicon=dict(policy.lexicon))
         return SpeechResponse(
-            *(engine, SpeechRequest(text, voice, voice.mode), KServeFraming(name), record),
+            *(engine, speech_request, KServeFraming(name), record),
             watermark=policy.watermark,
             trim=policy.trim_leading_silence,
         )

@@ -107,6 +107,7 @@ def changed(place: int, **fields: Any) -> dict[str, Any]:
         (changed(3, data=["a", "b"]), 400, "target_text: one text"),
         (changed(3, name="text"), 400, "target_text"),
         (changed(2, data=[["a", "b"]]), 400, "reference_text: one text"),
+        (changed(2, data=["a" * 4097]), 400, "reference_text has 4097 characters"),
         (changed(1, data=[[99_999]]), 400, "1..16000"),
         (changed(1, data=[[0]]), 400, "1..16000"),
         (changed(1, data=[]), 400, "reference_wav_len"),

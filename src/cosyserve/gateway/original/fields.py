@@ -27,11 +27,8 @@ async def speech_fields(
     """How to speak with a voice by name or, if there is one, in that of a recording."""
     if spk_id in SPEAKERS and spk_id not in await context.voices.names():
         spk_id = DEFAULT
-    texts = {"prompt_text": prompt_text, "instruct_text": instruct_text}
-    for name, text in texts.items():
-        if len(text) > MAX_TEXT:
-            message = f"{name} has {len(text)} characters; the limit is {MAX_TEXT}"
-            raise Refusal(400, message, "invalid_value", param=name)
+    check_length(prompt_text, "prompt_text")
+    check_length(instruct_text, "instruct_text")
     try:
         return SpeechFields(
             model=context.engine.model.name,
@@ -43,3 +40,10 @@ async def speech_fields(
         )
     except ValidationError as error:
         raise as_refusal(error) from error
+
+
+def check_length(text: str, param: str) -> None:
+    """Refuses an instruction, or what a recording says, that is too long."""
+    if len(text) > MAX_TEXT:
+        message = f"{param} has {len(text)} characters; the limit is {MAX_TEXT}"
+        raise Refusal(400, message, "invalid_value", param=param)

@@ -21,6 +21,7 @@ from cosyserve.errors import AudioError
 from cosyserve.gateway.errors import Refusal, invalid_value
 from cosyserve.gateway.limits import Limits
 from cosyserve.gateway.models import Models
+from cosyserve.gateway.original.fields import check_length
 from cosyserve.gateway.policy import Policy
 from cosyserve.gateway.rates import Rates
 from cosyserve.gateway.speech.framing import Usage
@@ -88,6 +89,7 @@ def routes(
         if "reference_wav" not in inputs:
             return await known.speaker(_text(inputs, "voice_id") or DEFAULT, model)
         samples, text = await asyncio.to_thread(_wave, inputs), _text(inputs, "reference_text")
+        check_length(text, "reference_text")
         recording = Recording(samples, SPEECH_RATE, text)
         check_recording(recording)
         return await learned.get(

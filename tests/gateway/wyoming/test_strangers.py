@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +17,8 @@ from wyoming.tts import (
 )
 
 from tests.gateway.talking import talking
-from tests.gateway.wyoming.asking import Door, hear
+from tests.gateway.wyoming.asking import Door, hear, open_door
+from tests.waiting import wait_until
 
 HOSTILE = [
     b"\n",
@@ -87,6 +89,25 @@ def test_limits_are_those_of_all_requests(door: Door) -> None:
     door.wait_until_gone()
     door.server.behave()
     assert door.server.say().status_code == 200
+
+
+def test_a_client_is_its_address(caplog: pytest.LogCaptureFixture) -> None:
+    """Whichever way it asks."""
+    caplog.set_level(logging.INFO, "cosyserve.gateway")
+
+    async def ask(client: AsyncTcpClient) -> None:
+        await client.write_event(Synthesize("Hello.").event())
+        assert (await hear(client)).kinds[-1] == "audio-stop"
+        await client.write_event(Synthesize("Hello.").event())
+        assert (await hear(client)).error.code == "rate_limit_exceeded"
+
+    with open_door(max_requests_per_minute=1) as door:
+        door.talk(ask)
+        assert door.server.say().status_code == 429
+        wait_until(lambda: len(caplog.records) >= 3)
+    lines = [json.loads(line) for line in caplog.messages]
+    assert [line["method"] for line in lines] == ["WYOMING", "WYOMING", "POST"]
+    assert {line["client"] for line in lines} == {"127.0.0.1"}
 
 
 def test_connections_are_a_quarter_of_all(door: Door) -> None:

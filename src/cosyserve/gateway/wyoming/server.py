@@ -28,7 +28,8 @@ async def wyoming_server(
     """Serves on a listening socket inside the `async with`."""
 
     async def serve(reader: StreamReader, writer: StreamWriter) -> None:
-        record = Record(f"req_{uuid4().hex}", WyomingConnection.protocol, "wyoming")
+        client, *_ = writer.get_extra_info("peername") or ("",)  # it has left already
+        record = Record(f"req_{uuid4().hex}", WyomingConnection.protocol, "wyoming", client=client)
         try:
             await WyomingConnection(reader, writer, context, record).serve()
         except ClientLeft:

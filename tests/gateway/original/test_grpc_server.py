@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,6 +22,7 @@ from cosyserve.gateway.original.grpc_server import grpc_server
 from cosyserve.settings import Settings
 from tests.gateway.serving import Running, opened, serving
 from tests.gateway.sine_engine import sine
+from tests.waiting import wait_until
 
 METHOD = "/cosyvoice.CosyVoice/Inference"
 PROMPT = (sine(32_000) * 2**15).astype("<i2").tobytes()  # two seconds of 16 kHz
@@ -59,10 +63,11 @@ INSTRUCT = field(4, field(1, TEXT) + field(2, "default") + field(3, "Fight!"))
 class Client:
     server: Running
     port: int
+    host: str
 
     @contextmanager
     def calling(self, request: bytes, **options: Any) -> Iterator[Any]:
-        with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel:
+        with grpc.insecure_channel(f"{self.host}:{self.port}") as channel:
             yield channel.unary_stream(METHOD)(request, timeout=20, **options)
 
     @contextmanager
@@ -74,7 +79,7 @@ class Client:
             over.wait()
             yield from ()
 
-        with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel:
+        with grpc.insecure_channel(f"{self.host}:{self.port}") as channel:
             try:
                 yield channel.stream_stream(METHOD)(nothing(), timeout=20)
             finally:
@@ -91,11 +96,13 @@ class Client:
 
 
 @contextmanager
-def listening(keys: Sequence[str] = (), max_conc: int = 4) -> Iterator[Client]:
+def listening(
+    keys: Sequence[str] = (), max_conc: int = 4, host: str = "127.0.0.1"
+) -> Iterator[Client]:
     with serving(settings=Settings(max_idle_seconds=1), keys=keys) as server:
-        door = grpc_server(server.app.state.context, KeyRing(keys), "127.0.0.1:0", max_conc)
+        door = grpc_server(server.app.state.context, KeyRing(keys), f"{host}:0", max_conc)
         with opened(server, door) as port:
-            yield Client(server, port)
+            yield Client(server, port, host)
 
 
 @pytest.fixture(scope="module")
@@ -227,6 +234,27 @@ def test_many_calls_at_once_beyond_the_limit_leave_nothing_behind(client: Client
     assert whole in codes
     client.server.wait_until_idle()
     assert client.server.engine.most_open <= 2
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("host", "address"), [("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")])
+def test_a_client_is_its_address(host: str, address: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As it is over HTTP."""
+    if host == "[::1]" and not has_ipv6():
+        pytest.skip("no IPv6 here")
+    caplog.set_level(logging.INFO, "cosyserve.gateway")
+    with listening(host=host) as client:
+        assert client.ask(SFT)
+        wait_until(lambda: caplog.messages)
+    (line,) = caplog.messages
+    assert json.loads(line)["client"] == address
 
 
 def test_keys_and_a_port_that_is_taken() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
+from urllib.parse import unquote
 from uuid import uuid4
 
 import grpc
@@ -160,8 +161,9 @@ def _with_header(audio: bytes) -> bytes:
 
 
 def _address(call: grpc.aio.ServicerContext) -> str:
-    """Of the client, without its port."""
-    return str(call.peer()).rpartition(":")[0].partition(":")[2]
+    """Of the client, without its port; gRPC writes `ipv6:%5B::1%5D:50051`."""
+    address = str(call.peer()).rpartition(":")[0].partition(":")[2]
+    return unquote(address).strip("[]")
 
 
 def _sent_key(call: grpc.aio.ServicerContext) -> bytes | None:

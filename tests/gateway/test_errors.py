@@ -196,6 +196,24 @@ def test_a_field_that_is_wrong(
 
 
 @pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/audio/voice_consents?limit=0", None, "limit"),
+        ("/v2/models/" + "a" * 201 + "/infer", {"inputs": [{}]}, "name"),
+        ("/v1/audio/speech/batch", {}, "items"),
+        ("/v1/audio/speech/batch", [], None),
+    ],
+)
+def test_what_is_wrong_is_named_wherever_it_was_sent(
+    server: Running, path: str, body: object, param: str | None
+) -> None:
+    answer = server.http.request("GET" if body is None else "POST", path, json=body)
+    error = check_envelope(answer, 400, "invalid_value")
+    assert error["param"] == param
+    assert error["message"].startswith(f"{param}: " if param else "Input should be an object")
+
+
+@pytest.mark.parametrize(
     ("body", "told"),
     [
         ("null", "Input should be an object"),

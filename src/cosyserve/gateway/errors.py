@@ -126,11 +126,14 @@ def as_refusal(error: Exception) -> Refusal:
 
 
 def _invalid(error: RequestValidationError | ValidationError) -> Refusal:
-    """The answer to a body of the wrong shape: its first fault."""
+    """The answer to a request of the wrong shape: its first fault."""
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return Refusal(400, f"the body is not JSON: {first['msg']}", "invalid_json")
-    return invalid_value(fault_of(first), [part for part in first["loc"] if part != "body"])
+    where = first["loc"]
+    if isinstance(error, RequestValidationError):  # body, query or path goes first
+        where = where[1:]
+    return invalid_value(fault_of(first), where)
 
 
 def fault_of(detail: Mapping[str, Any]) -> str:

@@ -152,4 +152,14 @@ def invalid_value(fault: str, where: Sequence[int | str]) -> Refusal:
 
 async def reraise(request: Request, error: Exception) -> NoReturn:
     """An exception handler that leaves the error to `trace.Trace`, which answers all of them."""
+    if isinstance(error, HTTPException) and not isinstance(error, Refusal):
+        error = _unreadable(request, error)
     raise error
+
+
+def _unreadable(request: Request, error: HTTPException) -> HTTPException:
+    """The answer to a body that FastAPI can't read, which is all that it calls a bad request."""
+    if error.status_code != HTTPStatus.BAD_REQUEST:
+        return error
+    json = "json" in request.headers.get("content-type", "").lower()
+    return Refusal(400, error.detail, "invalid_json" if json else "invalid_form")

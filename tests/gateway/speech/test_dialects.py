@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cosyserve.audio import AudioFormat, decode, encode
-from cosyserve.contracts import Mode, Sampling, SpeechRequest
+from cosyserve.contracts import AudioChunk, Mode, Sampling, SpeechRequest
 from cosyserve.gateway.speech.dialects import IGNORED
 from cosyserve.settings import Settings
 from tests.gateway.serving import SPEECH, Running, serving
-from tests.gateway.sine_engine import sine
+from tests.gateway.sine_engine import SineEngine, sine
 from tests.gateway.test_status import samples
 
 RECORDING = base64.b64encode(encode(sine(24_000), AudioFormat.WAV)).decode()
@@ -217,6 +220,33 @@ def test_the_most_tokens_end_the_speech(server: Running, most: int) -> None:
     assert outcome["finish_reason"] == ("length" if most < 40 else "stop")
     assert outcome["usage"]["output_tokens"] == min(most, 40)
     assert outcome["usage"]["input_tokens"] == 7
+
+
+class Vocoder(SineEngine):
+    """Its samples come after their tokens, and a pause behind the last."""
+
+    async def open(self, request: SpeechRequest) -> AsyncIterator[AudioChunk]:
+        samples, held_back = np.zeros(0, np.float32), 3840
+        async for chunk in super().open(request):
+            samples = np.append(samples, chunk.samples[:: int(request.speed)])
+            if chunk.final:
+                samples, held_back = np.append(samples, np.zeros(5760, np.float32)), 0
+            end = len(samples) - held_back
+            yield replace(chunk, samples=samples[:end])
+            samples = samples[end:]
+
+
+@pytest.mark.parametrize("speed", [1, 2])
+def test_the_most_tokens_are_25_a_second_whenever_they_are_heard(speed: int) -> None:
+    with serving(Vocoder()) as server:
+        whole = server.say(response_format="pcm", speed=speed).content
+        assert len(whole) == 2 * (40 * 960 // speed + 5760)
+        for most in range(1, 42):
+            answer = server.say(response_format="pcm", speed=speed, max_new_tokens=most)
+            assert answer.content == whole[: 2 * 960 * most // speed] if most < 40 else whole
+            outcome = server.http.get(f"{SPEECH}/{answer.headers['x-request-id']}").json()
+            assert outcome["finish_reason"] == ("length" if most < 40 else "stop")
+            assert outcome["usage"]["output_tokens"] == min(most, 40)
 
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 22_050, 44_100, 48_000])

@@ -14,6 +14,7 @@ from cosyserve.contracts import SAMPLE_RATE, AudioChunk, Engine, SpeechRequest
 from cosyserve.engine.text_stream import by_sentence_async
 from cosyserve.errors import AudioError, CosyError, WorkerError
 from cosyserve.gateway.speech.framing import Framing, Usage
+from cosyserve.gateway.speech.token_limit import TokenLimit
 from cosyserve.gateway.speech.word_times import Spoken, WordClock, WordTimes
 from cosyserve.gateway.telemetry import audit
 from cosyserve.gateway.telemetry.record import Record
@@ -41,7 +42,7 @@ class Speaking:
         is followed when which word is heard; `split`: what is spoken for itself of a text that
         arrives, where that is not left to the model."""
         self._engine = engine
-        self._max_tokens = max_tokens
+        self._limit = TokenLimit(max_tokens, request.speed) if max_tokens else None
         self._clock = WordClock(request) if timestamps else None
         self._request = self._clock.request if self._clock else request
         self._split = split
@@ -65,7 +66,7 @@ class Speaking:
         with self._framing.encoder:
             async with aclosing(self._open()) as chunks:
                 async for made in chunks:
-                    chunk = self._trimmed(self._cut(made))
+                    chunk = self._trimmed(self._limit.push(made) if self._limit else made)
                     self._take(chunk)
                     if len(chunk.samples) or chunk.final:
                         data = await self._encoded(chunk)
@@ -109,16 +110,6 @@ class Speaking:
         if self._split is None or isinstance(self._request.text, str):
             return self._engine.open(self._request)
         return by_sentence_async(self._request, self._engine.open, self._split)
-
-    def _cut(self, chunk: AudioChunk) -> AudioChunk:
-        """The chunk as far as the tokens go that may be spoken."""
-        if self._max_tokens is None:
-            return chunk
-        left = self._max_tokens - self._record.tokens
-        if chunk.tokens < left or (chunk.final and chunk.tokens == left):
-            return chunk
-        samples = chunk.samples[: len(chunk.samples) * left // chunk.tokens]
-        return replace(chunk, samples=samples, tokens=left, finish="length")
 
     def _trimmed(self, chunk: AudioChunk) -> AudioChunk:
         if self._trim is None:

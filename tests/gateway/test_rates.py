@@ -139,6 +139,8 @@ def test_over_http_and_on_a_websocket() -> None:
         batch = server.http.post("/v1/audio/speech/batch", json={"items": [{"input": "a"}] * 2})
         results = batch.json()["results"]
         assert sorted(result["status"] for result in results) == ["error", "success"]
+        assert batch.headers["x-ratelimit-remaining-requests"] == "0"
+        assert batch.headers["x-ratelimit-limit-characters"] == "1000"
 
         refusal = server.say()
         assert refusal.status_code == 429

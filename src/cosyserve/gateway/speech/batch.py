@@ -115,6 +115,7 @@ class SpeechBatch:
 
     async def _speak(self, index: int, fields: dict[str, Any]) -> ItemResult:
         record = self._record.part(index + 1, "BATCH", PATH)
+        record.headers = self._record.headers  # there is one answer
         try:
             result = await self._spoken(index, fields, record)
             record.status = 200

@@ -139,6 +139,7 @@ def test_marks_are_characters_of_the_text(server: Running, marks: str) -> None:
 
 
 def test_messages_of_no_context(server: Running) -> None:
+    server.behave(held=True)  # else it may be over before the flush comes
     with dialed(server, Websocket) as twin:
         for send in (lambda: twin.text("a"), twin.flush, twin.end):
             twin.cancel()
@@ -156,6 +157,7 @@ def test_messages_of_no_context(server: Running) -> None:
         twin.end()
         twin.flush()
         assert "after 'end'" in twin.error(twin.hear().last)
+        server.engine.held = False
         assert twin.hear().last["finish_reason"] == "stop"
     assert server.engine.texts == ["Hello."]
 

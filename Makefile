@@ -3,7 +3,7 @@
 # To serve takes less than to test: no Triton server, no tools.
 
 # The first Python that can make a virtual environment; PYTHON=... overrides.
-PYTHON ?= $(shell for p in python3.11 python3.12; do \
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14; do \
 	$$p -c 'import venv, ensurepip' >/dev/null 2>&1 && { echo $$p; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 venv: $(ALL)
 
 $(SERVER): pyproject.toml constraints.txt
-	@test -n "$(PYTHON)" || { echo "cosyserve needs Python 3.11 or 3.12 with the venv module." \
+	@test -n "$(PYTHON)" || { echo "cosyserve needs Python 3.11 to 3.14 with the venv module." \
 		"Install one (Debian: apt-get install python3-venv) or pass PYTHON=/path/to/python."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) --upgrade pip
@@ -80,7 +80,7 @@ PLATFORMS := x86_64-manylinux_2_35 aarch64-manylinux_2_35 aarch64-apple-darwin
 EXTRAS := server triton bench dev
 
 pins: $(ALL)
-	@for platform in $(PLATFORMS); do for python in 3.11 3.12; do \
+	@for platform in $(PLATFORMS); do for python in 3.11 3.12 3.13 3.14; do \
 		MACOSX_DEPLOYMENT_TARGET=14.0 $(BIN)/uv pip compile --quiet --no-config pyproject.toml $(EXTRAS:%=--extra %) \
 			--constraints constraints.txt --python-platform $$platform --python-version $$python --output-file /dev/null || \
 			case $$? in 2) echo "not looked at: the package index can't be reached"; exit 0;; \

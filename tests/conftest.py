@@ -51,9 +51,10 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # as long as nobody has imported triton
 
 X86 = platform.machine() == "x86_64"
-# The package that carries a tritonserver is there for x86-64 alone.
-NO_TRITON = not (X86 or find_spec("pytriton") or shutil.which("tritonserver"))
-NO_TRITON_REASON = "no package has a tritonserver for this processor"
+# The package that carries a tritonserver is for x86-64 and these versions of Python.
+PACKAGED = X86 and sys.version_info < (3, 13)
+NO_TRITON = not (PACKAGED or find_spec("pytriton") or shutil.which("tritonserver"))
+NO_TRITON_REASON = "no package has a tritonserver for this processor, or for this Python"
 # Tests of the very bits of torch's normal numbers, whose last ones are others elsewhere.
 X86_BITS = {"test_the_fixed_noise_is_the_published_one"}
 

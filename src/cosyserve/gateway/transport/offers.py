@@ -22,7 +22,7 @@ class DecliningParser:
 
     def __init__(self, protocol: HttpToolsProtocol) -> None:
         self._protocol = protocol
-        self._parser = _parser(protocol)
+        self._parser: httptools.HttpRequestParser = protocol.parser
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._parser, name)
@@ -40,11 +40,11 @@ class DecliningParser:
         except httptools.HttpParserUpgrade as end:
             if not self.declines:
                 raise
-            self._parser = self._behind_head()
+            self._read_head_again()
             self.feed_data(data[end.args[0] :])
 
-    def _behind_head(self) -> httptools.HttpRequestParser:
-        """A parser that has read the same head without the offer; the protocol knows it already."""
+    def _read_head_again(self) -> None:
+        """By another parser, without the offer; the protocol knows it already."""
         line = self._parser.get_method(), self._protocol.url
         version = self._parser.get_http_version().encode()
         lines = [b"%b %b HTTP/%b" % (*line, version)]
@@ -58,14 +58,8 @@ class DecliningParser:
 
             return event
 
-        parser = _parser(SimpleNamespace(**{name: passed_on(name) for name in HEAD + BODY}))
-        self._parser = parser  # where there is no body, the head ends the message
-        parser.feed_data(b"\r\n".join([*lines, b"", b""]))
+        events = SimpleNamespace(**{name: passed_on(name) for name in HEAD + BODY})
+        self._parser = httptools.HttpRequestParser(events)
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
+        self._parser.feed_data(b"\r\n".join([*lines, b"", b""]))
         heads_are_known = False
-        return parser
-
-
-def _parser(protocol: object) -> httptools.HttpRequestParser:
-    parser = httptools.HttpRequestParser(protocol)
-    parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
-    return parser

@@ -267,10 +267,10 @@ async def _run(
     loop, starting = asyncio.get_running_loop(), asyncio.current_task()
     assert starting
     try:
-        # A worker that loads a model would not notice that its gateway has gone.
+        # A worker that loads a model would not notice that its gateway has gone. The HTTP server
+        # has a handler of its own.
         loop.add_signal_handler(signal.SIGTERM, starting.cancel)
         await engine.start()
-        loop.remove_signal_handler(signal.SIGTERM)
         await serve_http(
             *(engine, store, settings.host, settings.port, limits, keys, settings.default_voice),
             policy=policy,

@@ -4,7 +4,7 @@ too slowly; a session whose text does not go on leaves its slot to whoever waits
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from cosyserve.engine.scheduling.session import Session
 from cosyserve.errors import OverloadError
@@ -44,6 +44,25 @@ class Admission:
         self._ends.append(now)
         if len(self._ends) >= MIN_ENDS:
             self._seconds_per_end = (now - self._ends[0]) / (len(self._ends) - 1)
+
+
+def in_line(waiting: Iterable[Session]) -> int:
+    """How many wait for a slot, or are planned before they do."""
+    return sum(session.stalled_since is None for session in waiting)
+
+
+def runnable(waiting: Iterable[Session]) -> list[Session]:
+    """Those that wait for a slot, and for nothing else."""
+    return [s for s in waiting if s.utterances and s.stalled_since is None]
+
+
+def requeue(waiting: deque[Session], now: float) -> None:
+    """Those whose text goes on are in line again; who had a slot, behind those that are in it."""
+    for session in [s for s in waiting if s.stalled_since is not None and not s.stalled]:
+        session.stalled_since, session.passed.queued = None, now
+        if session.passed.admitted:
+            waiting.remove(session)
+            waiting.append(session)
 
 
 def preemptable(running: Sequence[Session], now: float) -> list[Session]:

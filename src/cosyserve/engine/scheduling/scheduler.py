@@ -18,7 +18,7 @@ from cosyserve.engine.compute.generation import Generation, LMLike
 from cosyserve.engine.compute.limits import POLL_SECONDS
 from cosyserve.engine.compute.profile import CPU_SLOTS
 from cosyserve.engine.compute.warm_up import warm_up
-from cosyserve.engine.scheduling.admission import Admission, preemptable
+from cosyserve.engine.scheduling.admission import Admission, in_line, preemptable, requeue, runnable
 from cosyserve.engine.scheduling.chunks import NEEDED_SECONDS, Token2WavLike
 from cosyserve.engine.scheduling.plan import UtterancePlan
 from cosyserve.engine.scheduling.session import AudioSink, Session, Utterance
@@ -80,8 +80,8 @@ class Scheduler:
         """A new session with a place in the queue; it can't run before `begin`."""
         now = self.clock()
         holding = len(self.running) - len(preemptable(self.running, now))
-        queued = (session.passed.queued for session in self._queued())
-        self._admission.check(holding + self._in_line(), now, min(queued, default=None))
+        queued = (session.passed.queued for session in runnable(self.waiting))
+        self._admission.check(holding + in_line(self.waiting), now, min(queued, default=None))
         device = self._chunks.least_loaded([*self.running, *self.waiting])
         session = Session(request, sink, device)
         session.passed.entered = now
@@ -123,7 +123,7 @@ class Scheduler:
         if drew or spoke:
             return True
         stalled = any(session.stalled_since is not None for session in self.running)
-        preempts = stalled and self._queued()  # before long, though nothing may arrive
+        preempts = stalled and runnable(self.waiting)  # before long, though nothing may arrive
         if not (self._chunks or preempts or any(session.ready for session in self.running)):
             return False
         alone = self._chunks and len(self.running) == 1 and self.running[0].urgent
@@ -156,22 +156,10 @@ class Scheduler:
         assert self.idle, "sessions are open"
         assert not self.lm.rows, "rows of the LM are taken, but no session is open"
 
-    def _queued(self) -> list[Session]:
-        """Those that wait for a slot, and for nothing else."""
-        return [s for s in self.waiting if s.utterances and s.stalled_since is None]
-
-    def _in_line(self) -> int:
-        """How many wait for a slot, or are planned before they do."""
-        return sum(session.stalled_since is None for session in self.waiting)
-
     def _admit(self) -> None:
         now = self.clock()
-        for session in [s for s in self.waiting if s.stalled_since is not None and not s.stalled]:
-            session.stalled_since, session.passed.queued = None, now
-            if session.passed.admitted:  # its turn is after those that wait already
-                self.waiting.remove(session)
-                self.waiting.append(session)
-        queued = self._queued()
+        requeue(self.waiting, now)
+        queued = runnable(self.waiting)
         lacking = max(0, len(self.running) + len(queued) - self.slots)
         for session in preemptable(self.running, now)[:lacking]:
             self.running.remove(session)
@@ -274,7 +262,7 @@ class Scheduler:
             session.utterances.pop(0)
         if not session.utterances:
             self.running.remove(session)
-            self._admission.ended(self.clock(), self._in_line())
+            self._admission.ended(self.clock(), in_line(self.waiting))
 
     def _retry(self, session: Session, error: UnusableTakeError) -> None:
         """One more attempt with another seed, if nothing of the utterance was sent yet."""

@@ -94,7 +94,7 @@ class Worker:
         self._threads = Threads(torch.get_num_threads() if adapts else 1)
         self._loop = Loop(self._scheduler, self._after)
         self._gpus = [device for device in model.devices if device.type == "cuda"]
-        self._chunks_begun: float | None = None
+        self._chunks_begun: float | None = None  # as of the last turn, for another thread
         self._resting, self._reported_at = True, 0.0
         self._reported = self._scheduler.stats()
         self._outbox = Outbox(link, self._loop.stop, self._sign_of_life)

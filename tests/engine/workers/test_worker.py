@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -35,17 +36,26 @@ from cosyserve.voices.shipped import describe
 from tests.waiting import PATIENCE
 
 
+@contextmanager
+def working(model: Model) -> Iterator[tuple[socket.socket, Worker]]:
+    """A worker that runs, behind a link."""
+    ours, theirs = socket.socketpair()
+    with theirs, ours:
+        ours.settimeout(PATIENCE)
+        far = Worker(theirs, model, WorkerOptions("test", device="cpu", slots=1))
+        thread = threading.Thread(target=far.run, daemon=True)
+        thread.start()
+        yield ours, far
+        ours.shutdown(socket.SHUT_WR)
+        thread.join(PATIENCE)
+
+
 def test_who_comes_alone_hears_speech_before_anybody_counts(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "STATS_SECONDS", 3600.0)
     voice = next(iter(describe(model).voices.values()))
-    ours, theirs = socket.socketpair()
-    with theirs, ours, ours.makefile("rb") as stream:
-        ours.settimeout(PATIENCE)
-        far = Worker(theirs, model, WorkerOptions("test", device="cpu", slots=1))
-        thread = threading.Thread(target=far.run)
-        thread.start()
+    with working(model) as (ours, _), ours.makefile("rb") as stream:
         heard = map(from_worker.decode, bodies(stream))
         said = (message for message in heard if not isinstance(message, Alive))
         assert isinstance(next(said), Ready)
@@ -62,8 +72,6 @@ def test_who_comes_alone_hears_speech_before_anybody_counts(
                 if final:
                     assert message.stats.sessions == number + 1
                     break
-        ours.shutdown(socket.SHUT_WR)
-        thread.join(PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -88,13 +96,8 @@ def test_a_gpu_that_stops_is_no_sign_of_life(
         return goes_on(compute, *args, **options)
 
     monkeypatch.setattr(*never_ends, stop)
-    ours, theirs = socket.socketpair()
-    with theirs, ours:
-        ours.settimeout(PATIENCE)
-        far = Worker(theirs, model, WorkerOptions("test", device="cpu", slots=1))
+    with working(model) as (ours, far):
         monkeypatch.setattr(far, "_gpus", [torch.device("cuda")] if gpu else [])
-        thread = threading.Thread(target=far.run, daemon=True)
-        thread.start()
         request = SpeechRequest("Hello.", voice, voice.mode)
         ours.sendall(frame(Open.of(0, request, voice_bytes(voice))))
         assert stopped.wait(PATIENCE)
@@ -107,8 +110,6 @@ def test_a_gpu_that_stops_is_no_sign_of_life(
         again.set()
         ours.settimeout(PATIENCE)
         assert ours.recv(1)
-        ours.shutdown(socket.SHUT_WR)
-        thread.join(PATIENCE)
 
 
 def test_counts_are_told_though_everybody_waits_for_a_text(
@@ -117,17 +118,10 @@ def test_counts_are_told_though_everybody_waits_for_a_text(
     monkeypatch.setattr(worker, "STATS_SECONDS", 3600.0)
     monkeypatch.setattr(outbox, "ALIVE_SECONDS", 0.05)
     voice = next(iter(describe(model).voices.values()))
-    ours, theirs = socket.socketpair()
-    with theirs, ours, ours.makefile("rb") as stream:
-        ours.settimeout(PATIENCE)
-        far = Worker(theirs, model, WorkerOptions("test", device="cpu", slots=1))
-        thread = threading.Thread(target=far.run, daemon=True)
-        thread.start()
+    with working(model) as (ours, _), ours.makefile("rb") as stream:
         request = SpeechRequest(Pushed(), voice, voice.mode, stream=True)
         ours.sendall(frame(Open.of(0, request, voice_bytes(voice))))
         ours.sendall(frame(Push(0, "Hello")))
         heard = map(from_worker.decode, bodies(stream))
         told = (message.stats for message in heard if isinstance(message, Stats))
         assert any(stats.running + stats.waiting == 1 for stats in told)
-        ours.shutdown(socket.SHUT_WR)
-        thread.join(PATIENCE)
